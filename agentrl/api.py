@@ -40,9 +40,15 @@ from agentrl.hookspecs import Register, hookimpl
 from agentrl.middleware import CallNext, Middleware, TurnContext
 from agentrl.outcomes import AgentEnd, ExitStatus, Outcome
 from agentrl.sandbox import Sandbox, SandboxBackend
-from agentrl.settings import PluginSettings
+from agentrl.settings import PluginSettings, environment
 from agentrl.tasks import TaskFormat
+from agentrl.tools.chat import ChatAnswer, ChatMessages, OutOfBudget, ask
+from agentrl.tools.detached import run_detached
+from agentrl.tools.git import freeze_start, prune_future
 from agentrl.tools.leash import Leashed, start_leashed
+from agentrl.tools.patch import Captured, apply_patch, capture_patch, changed_paths, read_base, restore_paths, show_file
+from agentrl.tools.processes import kill_agent_processes
+from agentrl.tools.rawgit import fresh_path
 from agentrl.trainer import Trainer, TrainingRun, TrainSpec
 from agentrl.types import (
     Capabilities,
@@ -79,6 +85,9 @@ __all__ = [
     "BudgetExhausted",
     "CallNext",
     "Capabilities",
+    "Captured",
+    "ChatAnswer",
+    "ChatMessages",
     "ChatRequest",
     "ContextOverflow",
     "Dialect",
@@ -109,6 +118,7 @@ __all__ = [
     "Message",
     "Middleware",
     "OpenSandbox",
+    "OutOfBudget",
     "Outcome",
     "PatchError",
     "PatchRejected",
@@ -154,6 +164,19 @@ __all__ = [
     "Usage",
     "UsageError",
     "WeightGroup",
+    "apply_patch",
+    "ask",
+    "capture_patch",
+    "changed_paths",
+    "environment",
+    "freeze_start",
+    "fresh_path",
     "hookimpl",
+    "kill_agent_processes",
+    "prune_future",
+    "read_base",
+    "restore_paths",
+    "run_detached",
+    "show_file",
     "start_leashed",
 ]

@@ -51,6 +51,10 @@ class Dialect(Protocol):
         """The JSON that answers a ``count_tokens`` route."""
         ...
 
+    def error_event(self, error: Exception) -> bytes:
+        """The same error inside a stream that has already begun."""
+        ...
+
     def error(self, error: Exception) -> tuple[int, Mapping[str, Any], Mapping[str, str]]:
         """(HTTP status, JSON body, extra headers) in the API's own shape; CONTRACTS: nothing of ours is a 400, nothing of the client's a 500."""
         ...

@@ -19,7 +19,8 @@ class TrainSpec:
     """What is trained. ``first_iteration`` > 0 when a run goes on; ``iterations`` is the total, 0 means until stopped.
 
     ``model_dir`` is an HF folder (config, safetensors, tokenizer); ``checkpoint_dir`` is the trainer's own. ``dtype``:
-    ``float32``, ``bfloat16`` or ``auto``. ``checkpoint_every``: iterations. ``log_dir``: where subprocesses write.
+    ``float32``, ``bfloat16`` or ``auto``. ``checkpoint_every``: iterations, 0 for never. ``log_dir``: where subprocesses
+    write. ``temperature``: of the rollouts' sampling; their logprobs are of the distribution at that temperature.
     """
 
     model_dir: Path
@@ -31,6 +32,7 @@ class TrainSpec:
     iterations: int
     checkpoint_every: int
     context_tokens: int
+    temperature: float = 1.0
 
 
 class TrainingRun(Protocol):

@@ -374,6 +374,7 @@ class Rollout:
     trajectory: Trajectory
     seconds: Mapping[str, float]
     message: str = ""
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,78 @@
+"""``agentrl rollout``: rollouts without training. What does this combination do?"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from agentrl.cli.assignments import Assignments, read_assignments
+from agentrl.errors import UsageError
+from agentrl.plugins import load_plugins
+from agentrl.rollout.assembly import assemble
+from agentrl.rollout.journal import FILE, encode
+from agentrl.rollout.lines import Lines
+from agentrl.rollout.one import RolloutId
+from agentrl.rollout.plan import Plan, make_plan
+from agentrl.rollout.saved import save_plan
+from agentrl.settings import did_you_mean, resolve
+from agentrl.types import Rollout, Task
+
+
+def rollout(
+    assignments: Assignments = None,
+    task: Annotated[str, typer.Option(metavar="ID", help="Which task; default: the first of SWE_TRAIN_DATA.")] = "",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many rollouts of it.")] = 1,
+) -> int:
+    """Make rollouts of one task without training and print how they ended; exit code 1 when one was aborted."""
+    console = Console()
+    resolved = resolve(overrides=read_assignments(assignments))
+    plan = make_plan(resolved, load_plugins(resolved), purpose="rollout").require()
+    chosen = _choose(plan.tasks, task)
+    directory = (plan.settings.run_dir / f"rollout-{time.strftime('%Y%m%d-%H%M%S')}").resolve()
+    save_plan(plan, directory)
+    rollouts = asyncio.run(_roll(plan, chosen, count, directory, console))
+    console.print(_table(rollouts))
+    console.print(f"journal: {directory / FILE}", highlight=False, soft_wrap=True)
+    return int(any(r.reward is None for r in rollouts))
+
+
+async def _roll(plan: Plan, task: Task, count: int, directory: Path, console: Console) -> list[Rollout]:
+    journal = Lines(directory / FILE)
+    with console.status("starting") as status:
+        async with assemble(plan, directory, tell=status.update) as assembly:
+            status.update(f"{count} rollouts of {task.id}")
+            running = [assembly.run_one(task, RolloutId(0, 0, member), 1) for member in range(count)]
+            rollouts: list[Rollout] = []
+            for finished in asyncio.as_completed(running):
+                rollouts.append(await finished)
+                journal.append(encode(rollouts[-1]))
+    journal.close()
+    return rollouts
+
+
+def _choose(tasks: Sequence[Task], name: str) -> Task:
+    if not name:
+        return tasks[0]
+    by_id = {task.id: task for task in tasks}
+    if name not in by_id:
+        raise UsageError(f"there is no task {name}.{did_you_mean(name, by_id)}")
+    return by_id[name]
+
+
+def _table(rollouts: Sequence[Rollout]) -> Table:
+    table = Table()
+    for head in ("rollout", "task", "ended", "reward", "turns", "tokens", "seconds", "message"):
+        table.add_column(head, justify="right" if head in ("reward", "turns", "tokens", "seconds") else "left")
+    for r in sorted(rollouts, key=lambda r: r.id):
+        tokens = sum(len(turn.generation.ids) for turn in r.trajectory.turns)
+        reward = "-" if r.reward is None else f"{r.reward:g}"
+        turns, seconds = str(len(r.trajectory.turns)), f"{r.seconds['total']:.1f}"
+        table.add_row(r.id, r.task_id, r.exit_status, reward, turns, str(tokens), seconds, r.message)
+    return table

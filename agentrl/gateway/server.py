@@ -1,0 +1,264 @@
+"""The HTTP service that agents talk to: routes, tokens, streams. What a turn does is in :mod:`agentrl.gateway.turn`.
+
+An agent reaches its session by path (``/s/<token>/v1/…``), or with the token as ``x-api-key`` or bearer. Nothing
+is served without a token but ``/health``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from aiohttp import web
+
+from agentrl.dialect import Dialect
+from agentrl.engine import Engine
+from agentrl.errors import AgentrlError, BadRequest, SessionClosed, Unauthorized
+from agentrl.gateway.guards import SamplingPolicy
+from agentrl.gateway.parts import TurnParts
+from agentrl.gateway.session import Budgets, Session
+from agentrl.gateway.turn import count_tokens, take_turn
+from agentrl.gateway.wire import dumps, loads_object
+from agentrl.middleware import Middleware
+from agentrl.tokens.codec import Codec
+from agentrl.types import ChatRequest, Reply, Trajectory, Turn
+
+MAX_BODY_BYTES = 256 << 20
+PING_SEC = 10.0
+_REMEMBER_CLOSED = 20_000
+# How clients name the chain of a session that a request belongs to.
+_LANE_HEADERS = ("x-agentrl-lane", "x-claude-code-agent-id")
+_log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """The service. One per run; must be used inside one running event loop.
+
+    ``dialects`` are all served; the first answers where no route says which. ``context_tokens``: prompt and reply of one
+    turn. ``on_turn(rollout_id, turn)`` is called for each recorded turn before its reply is delivered, and must be quick.
+    """
+
+    def __init__(
+        self,
+        *,
+        codec: Codec,
+        engine: Engine,
+        sampling: SamplingPolicy,
+        dialects: Sequence[Dialect],
+        middleware: Sequence[Middleware] = (),
+        bind_host: str = "127.0.0.1",
+        port: int = 0,
+        context_tokens: int,
+        turn_timeout_sec: float,
+        on_turn: Callable[[str, Turn], None] | None = None,
+        ping_sec: float = PING_SEC,
+    ) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="agentrl-gateway")
+        self._parts = TurnParts(
+            codec, engine, sampling, tuple(middleware), context_tokens, turn_timeout_sec, self._pool, on_turn
+        )
+        self._dialects = tuple(dialects)
+        self._routes = {route.path: (dialect, route.kind) for dialect in dialects for route in dialect.routes}
+        self._bind_host, self._wanted_port, self._ping_sec = bind_host, port, ping_sec
+        self._sessions: dict[str, Session] = {}
+        self._closed: OrderedDict[str, None] = OrderedDict()
+        self._runner: web.AppRunner | None = None
+
+    # -------------------------------------------------------------------------------------------- lifecycle
+
+    async def start(self) -> None:
+        """Listen. Raises: OSError when the port is taken."""
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        # Without an access log: its lines would carry tokens.
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._bind_host, self._wanted_port, backlog=4096).start()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        if self._runner is None:
+            raise AgentrlError("the gateway is not started")
+        return int(self._runner.addresses[0][1])
+
+    @property
+    def url(self) -> str:
+        """Its root as seen from this host."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def open_session(self, rollout_id: str, budgets: Budgets | None = None) -> Session:
+        """A new session with a token of its own."""
+        session = Session(secrets.token_hex(8), rollout_id, budgets or Budgets())
+        self._sessions[session.token] = session
+        return session
+
+    async def close_session(self, session: Session) -> Trajectory:
+        """End a session: its token dies, what is being sampled is aborted. Returns what was recorded; idempotent."""
+        self._closed[session.token] = None
+        while len(self._closed) > _REMEMBER_CLOSED:
+            self._closed.popitem(last=False)
+        self._sessions.pop(session.token, None)
+        return await session.close()
+
+    async def aclose(self) -> None:
+        """Close all sessions and stop listening; the engine is the caller's; idempotent."""
+        await asyncio.gather(*(self.close_session(s) for s in [*self._sessions.values()]))
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # ---------------------------------------------------------------------------------------------- requests
+
+    async def _handle(self, http: web.Request) -> web.StreamResponse:
+        if http.path == "/health":
+            return _json(200, {"status": "ok", "sessions": len(self._sessions)})
+        token, path = _token_and_path(http)
+        dialect, kind = self._routes.get(path, (None, ""))
+        try:
+            session = self._session(token)
+        except AgentrlError as error:
+            return _refusal(dialect or self._dialects[0], error)
+        if http.method in ("GET", "HEAD") and path == "/":
+            return _json(200, {"status": "ok"})
+        if dialect is None:
+            return _not(404, f"there is no {path} here")
+        if http.method != "POST":
+            return _not(405, f"{path} answers POST only")
+        return await self._answer(http, dialect, kind, session)
+
+    def _session(self, token: str) -> Session:
+        if token in self._closed:
+            raise SessionClosed("this session is closed: its rollout has ended and nothing more is recorded")
+        if token not in self._sessions:
+            raise Unauthorized("no session has this token: use the session's URL or its token as api key")
+        return self._sessions[token]
+
+    async def _answer(self, http: web.Request, dialect: Dialect, kind: str, session: Session) -> web.StreamResponse:
+        """The boundary of a turn: whatever happens inside becomes an error in the dialect's own words."""
+        lane = next((http.headers[h] for h in _LANE_HEADERS if h in http.headers), "")
+        try:
+            raw = await _body(http)
+            request = await self._parts.offload(len(raw), _read, dialect, raw)
+            if kind == "count_tokens":
+                tokens = await count_tokens(self._parts, session, request, lane=lane, size=len(raw))
+                return _json(200, dialect.count(tokens))
+            turn = asyncio.create_task(
+                take_turn(self._parts, session, request, dialect=dialect.name, lane=lane, size=len(raw))
+            )
+            return await self._deliver(http, dialect, session, turn, stream=request.stream)
+        except Exception as error:  # noqa: BLE001 - the boundary of the turn
+            _tell_bug(session, error)
+            return _refusal(dialect, error)
+
+    async def _deliver(
+        self, http: web.Request, dialect: Dialect, session: Session, turn: asyncio.Task[Reply], *, stream: bool
+    ) -> web.StreamResponse:
+        """Wait for ``turn`` and write it; a client that leaves cancels it. Raises what the turn raises."""
+        try:
+            opened = await self._keep_alive(http, dialect, turn) if stream else None
+            if opened is not None and (error := await _failure(turn)) is not None:
+                _tell_bug(session, error)
+                await _write(opened, dialect.error_event(error))
+                return opened
+            reply = await turn
+        finally:
+            if not turn.done():
+                turn.cancel()
+                await asyncio.wait([turn])
+        # Big replies are rare and small ones cheap, so they are written out here and not in the pool.
+        response = (opened or _new_stream()) if stream else _json(200, dialect.reply(reply))
+        await response.prepare(http)
+        if await _write(response, b"".join(dialect.events(reply)) if stream else b""):
+            await session.delivered(reply.turn_id)
+        return response
+
+    async def _keep_alive(
+        self, http: web.Request, dialect: Dialect, turn: asyncio.Task[Reply]
+    ) -> web.StreamResponse | None:
+        """Ping until ``turn`` has ended. None when it ended before the first ping was due: nothing was sent yet, so that
+        an early failure still has its HTTP status."""
+        opened: web.StreamResponse | None = None
+        while not (await asyncio.wait([turn], timeout=self._ping_sec))[0]:
+            if opened is None:
+                opened = _new_stream()
+                await opened.prepare(http)
+            # A client that left is noticed by the server, which cancels this handler.
+            with suppress(ConnectionError):
+                await opened.write(dialect.ping())
+        return opened
+
+
+def _token_and_path(http: web.Request) -> tuple[str, str]:
+    """The session's token and the path below its root, without a trailing slash (``/`` for the root)."""
+    path = http.path
+    if path.startswith("/s/"):
+        token, _, rest = path[3:].partition("/")
+        return token, "/" + rest.strip("/")
+    scheme, _, bearer = http.headers.get("Authorization", "").partition(" ")
+    token = http.headers.get("x-api-key") or (bearer.strip() if scheme.lower() == "bearer" else "")
+    return token, "/" + path.strip("/")
+
+
+async def _body(http: web.Request) -> bytes:
+    try:
+        return await http.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise BadRequest(f"the request is larger than {MAX_BODY_BYTES >> 20} MiB") from error
+
+
+def _read(dialect: Dialect, raw: bytes) -> ChatRequest:
+    return dialect.read(loads_object(raw))
+
+
+async def _failure(turn: asyncio.Task[Reply]) -> Exception | None:
+    try:
+        await turn
+    except Exception as error:  # noqa: BLE001 - the boundary of the turn
+        return error
+    return None
+
+
+def _tell_bug(session: Session, error: Exception) -> None:
+    if not isinstance(error, AgentrlError):
+        _log.error("a turn of rollout %s failed", session.rollout_id, exc_info=error)
+
+
+async def _write(response: web.StreamResponse, tail: bytes) -> bool:
+    """Write ``tail`` and the end; False when the client is gone."""
+    try:
+        if tail:
+            await response.write(tail)
+        await response.write_eof()
+    except ConnectionError:
+        return False
+    return True
+
+
+def _new_stream() -> web.StreamResponse:
+    headers = {
+        "Content-Type": "text/event-stream; charset=utf-8",
+        "Cache-Control": "no-cache",
+        "X-Accel-Buffering": "no",
+    }
+    return web.StreamResponse(headers=headers)
+
+
+def _json(status: int, payload: Mapping[str, object], headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, body=dumps(payload), content_type="application/json", headers=headers)
+
+
+def _refusal(dialect: Dialect, error: Exception) -> web.Response:
+    status, payload, headers = dialect.error(error)
+    return _json(status, payload, headers)
+
+
+def _not(status: int, message: str) -> web.Response:
+    """An answer for requests that belong to no dialect, in a shape that both families of clients read."""
+    return _json(status, {"type": "error", "error": {"type": "not_found_error", "message": message, "code": None}})

@@ -1,0 +1,129 @@
+"""The chosen parts, started and connected: engine, codec, gateway, lease. Taken down in reverse, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentrl.engine import EngineSpec
+from agentrl.gateway.engine import SGLangEngine
+from agentrl.gateway.guards import SamplingPolicy
+from agentrl.gateway.server import Gateway
+from agentrl.lease import Lease
+from agentrl.rollout.one import RolloutId, RolloutParts, run_rollout
+from agentrl.rollout.plan import Plan
+from agentrl.settings import Settings
+from agentrl.tokens import load_codec
+from agentrl.tokens.codec import Codec
+from agentrl.types import Rollout, Task, Turn
+
+LEDGER = "ledger.jsonl"
+LOGS = "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """Everything that rollouts need, running."""
+
+    plan: Plan
+    engine: SGLangEngine
+    parts: RolloutParts
+
+    async def run_one(self, task: Task, rollout_id: RolloutId, attempt: int) -> Rollout:
+        """One attempt, announced to plugins."""
+        self.plan.plugins.announce(
+            "agentrl_rollout_started",
+            rollout_id=str(rollout_id),
+            task_id=task.id,
+            iteration=rollout_id.iteration,
+        )
+        return await run_rollout(task, rollout_id, self.parts, attempt=attempt)
+
+
+@asynccontextmanager
+async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) -> AsyncIterator[Assembly]:
+    """Start everything for ``plan``; logs and the ledger go to ``directory``. ``tell`` hears what is being waited for.
+
+    Raises: UsageError, EngineError, SandboxRefused (the backend cannot make machines here), OSError (the port is taken).
+    """
+    settings, chosen = plan.settings, plan.parts
+    async with AsyncExitStack() as stack:
+        # The engine loads its weights in a process of its own, meanwhile the tokenizer loads in a thread.
+        tell(f"starting engine {settings.engine}")
+        async with asyncio.TaskGroup() as loading:
+            starting = loading.create_task(_engine_url(plan, directory, stack))
+            codec = loading.create_task(asyncio.to_thread(_codec, settings))
+        engine = SGLangEngine(starting.result(), timeout_sec=settings.turn_timeout_sec)
+        stack.push_async_callback(engine.aclose)
+        await engine.health()
+        gateway = _gateway(plan, codec.result(), engine)
+        stack.push_async_callback(gateway.aclose)
+        await gateway.start()
+        stack.push_async_callback(chosen.backend.aclose)
+        lease = Lease(
+            chosen.backend,
+            run_id=directory.name,
+            ledger=directory / LEDGER,
+            boot_concurrency=settings.boot_concurrency,
+            boot_retries=settings.boot_retries,
+        )
+        stack.push_async_callback(lease.aclose)
+        parts = RolloutParts(
+            settings=settings,
+            backend=chosen.backend,
+            lease=lease,
+            harness=chosen.harness,
+            task_format=chosen.task_format,
+            grader=chosen.grader,
+            gateway=gateway,
+            model_name=_model(settings).resolve().name,
+        )
+        yield Assembly(plan, engine, parts)
+
+
+async def _engine_url(plan: Plan, directory: Path, stack: AsyncExitStack) -> str:
+    if plan.engine_url:
+        return plan.engine_url
+    running = await plan.parts.engine_launcher.start(
+        EngineSpec(
+            model_dir=_model(plan.settings),
+            context_tokens=plan.settings.context_tokens,
+            dtype=plan.settings.dtype,
+            seed=plan.settings.seed,
+            log_path=directory / LOGS / "engine.log",
+        )
+    )
+    stack.push_async_callback(running.aclose)
+    return running.url
+
+
+def _codec(settings: Settings) -> Codec:
+    return load_codec(_model(settings), renderer=settings.renderer)
+
+
+def _model(settings: Settings) -> Path:
+    assert settings.model is not None, "a checked plan has a model"
+    return settings.model
+
+
+def _gateway(plan: Plan, codec: Codec, engine: SGLangEngine) -> Gateway:
+    settings = plan.settings
+
+    def on_turn(rollout_id: str, turn: Turn) -> None:
+        plan.plugins.announce("agentrl_turn_recorded", rollout_id=rollout_id, turn=turn)
+
+    return Gateway(
+        codec=codec,
+        engine=engine,
+        sampling=SamplingPolicy(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens),
+        dialects=plan.parts.dialects,
+        middleware=plan.parts.middleware,
+        bind_host=settings.bind_host,
+        port=settings.port,
+        context_tokens=settings.context_tokens,
+        turn_timeout_sec=settings.turn_timeout_sec,
+        on_turn=on_turn,
+    )

@@ -1,0 +1,129 @@
+"""What can be known to go wrong before anything is paid for: one function a question, each yields sentences.
+
+Not here: who asks, and what becomes of the answers (:mod:`agentrl.rollout.plan`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from agentrl.harness import Harness
+from agentrl.sandbox import SandboxBackend
+from agentrl.settings import Settings
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
+
+
+def timeouts(settings: Settings) -> Iterator[str]:
+    """Timeouts nest: what waits must be more patient than what it waits for."""
+    nested = (
+        ("SWE_TURN_TIMEOUT_SEC", settings.turn_timeout_sec),
+        ("SWE_AGENT_TIME_BUDGET_SEC", settings.agent_time_budget_sec),
+        ("SWE_ROLLOUT_GUARD_SEC", settings.rollout_guard_sec),
+        ("SWE_SANDBOX_LIFETIME_SEC", settings.sandbox_lifetime_sec),
+    )
+    for (inner, shorter), (outer, longer) in pairwise(nested):
+        if shorter >= longer:
+            yield f"{inner} ({shorter:g}) must be less than {outer} ({longer:g})"
+
+
+def grading_time(settings: Settings) -> Iterator[str]:
+    """Whether an agent that uses its whole time leaves enough for the tests."""
+    if settings.agent_time_budget_sec + settings.eval_timeout_sec >= settings.rollout_guard_sec:
+        yield (
+            "SWE_ROLLOUT_GUARD_SEC leaves no time for SWE_AGENT_TIME_BUDGET_SEC and SWE_EVAL_TIMEOUT_SEC one after the other: "
+            "slow rollouts will be aborted while they are graded"
+        )
+
+
+def caps(settings: Settings) -> Iterator[str]:
+    """Caps on tokens that contradict each other."""
+    context, turn = settings.context_tokens, settings.max_new_tokens
+    if turn >= context:
+        yield f"SWE_MAX_NEW_TOKENS ({turn}) must be less than SWE_CONTEXT_TOKENS ({context}): a prompt needs room too"
+    if 0 < settings.max_rollout_tokens < turn:
+        yield f"SWE_MAX_ROLLOUT_TOKENS ({settings.max_rollout_tokens}) is less than SWE_MAX_NEW_TOKENS ({turn}), the cap of one turn"
+    if settings.max_sample_tokens > context:
+        yield f"SWE_MAX_SAMPLE_TOKENS ({settings.max_sample_tokens}) is more than SWE_CONTEXT_TOKENS ({context}) can fill"
+
+
+def data_file(variable: str, path: Path | None) -> Iterator[str]:
+    """A data file must be named and be there."""
+    if path is None:
+        yield f"{variable} is not set: name a JSONL file with one task a line"
+    elif not path.is_file():
+        yield f"{variable}={path}: no such file"
+
+
+def model_folder(settings: Settings, *, weights: bool) -> Iterator[str]:
+    """The model must be a folder with a tokenizer and a config; ``weights`` when it is loaded here and not just talked to."""
+    folder = settings.model
+    if folder is None:
+        yield "AGENTRL_MODEL is not set: name a Hugging Face model folder"
+        return
+    if not folder.is_dir():
+        yield f"AGENTRL_MODEL={folder}: no such folder"
+        return
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        yield f"AGENTRL_MODEL={folder} has no tokenizer ({', '.join(TOKENIZERS)})"
+    if weights and not any(folder.glob("*.safetensors")):
+        yield f"AGENTRL_MODEL={folder} has no *.safetensors"
+    yield from _positions(settings, folder / "config.json")
+
+
+def _positions(settings: Settings, config: Path) -> Iterator[str]:
+    try:
+        values: dict[str, Any] = json.loads(config.read_bytes())
+        positions = values.get("max_position_embeddings") or values.get("text_config", {}).get(
+            "max_position_embeddings"
+        )
+    except (OSError, ValueError, AttributeError) as error:
+        yield f"AGENTRL_MODEL: {config} cannot be read: {error}"
+        return
+    if isinstance(positions, int) and settings.context_tokens > positions:
+        yield f"SWE_CONTEXT_TOKENS ({settings.context_tokens}) is more than the model's {positions} positions"
+
+
+def reach(settings: Settings, backend: SandboxBackend, harness: Harness) -> Iterator[str]:
+    """An agent inside a sandbox must be able to call the gateway."""
+    ways = backend.capabilities.reach
+    if harness.runs_in == "host" or ways & {"loopback", "tunnel"}:
+        return
+    who = f"{settings.agent} runs inside the sandbox"
+    if not ways:
+        yield f"{who}, and {settings.sandbox} sandboxes cannot reach the gateway: choose another SWE_SANDBOX or SWE_AGENT"
+    elif settings.bind_host in LOOPBACK:
+        yield f"{who}: set ADAPTER_BIND_HOST to an address of this machine that {settings.sandbox} sandboxes can reach"
+    elif "bridge" not in ways and not settings.public_host:
+        yield f"{who}: set ADAPTER_PUBLIC_HOST to the name under which {settings.sandbox} sandboxes reach this machine"
+
+
+def abilities(settings: Settings, backend: SandboxBackend, harness: Harness) -> Iterator[str]:
+    """What the chosen machines and the chosen agent can and cannot do together."""
+    can = backend.capabilities
+    where = "on this host, against the sandbox" if harness.runs_in == "host" else "inside the sandbox"
+    yield f"the agent runs {where}; sandboxes reach the gateway by: {', '.join(sorted(can.reach)) or 'nothing'}"
+    yield (
+        "agent and grader run as users of their own"
+        if can.users
+        else "one user only: the agent has the sandbox's own rights"
+    )
+    yield f"limits that hold: {', '.join(sorted(can.resources)) or 'none'}"
+    yield "the network can be closed" if can.network_policy else "the network cannot be closed"
+    if layers := harness.layers():
+        how = "once, into the image" if can.snapshot else "for each sandbox anew"
+        yield f"{settings.agent} is installed {how} ({', '.join(layer.name for layer in layers)})"
+
+
+def remarks(settings: Settings) -> Iterator[str]:
+    """What is allowed and probably not meant."""
+    yield from grading_time(settings)
+    if settings.group_size == 1:
+        yield "AGENTRL_GROUP_SIZE=1: a group of one has no baseline, so nothing will be learnt"
+    if settings.bind_host not in LOOPBACK:
+        yield f"the gateway listens on {settings.bind_host}: other machines can call it, with a session's token"

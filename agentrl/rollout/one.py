@@ -1,0 +1,257 @@
+"""One rollout, boot to grade. The boundary where every exception becomes an outcome.
+
+The order is the contract: the agent's processes are dead and its machine is gone before grading starts in a fresh one;
+a rollout that cannot be graded has no reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+from agentrl.errors import (
+    EngineError,
+    GraderError,
+    HarnessError,
+    ImageUnavailable,
+    PatchError,
+    PatchTooLarge,
+    SandboxError,
+    SandboxGone,
+)
+from agentrl.gateway.server import Gateway
+from agentrl.gateway.session import Budgets, Session
+from agentrl.grader import Grader
+from agentrl.harness import Harness, HarnessJob, HarnessResult
+from agentrl.lease import Lease
+from agentrl.outcomes import RULES, TRUNCATIONS, AgentEnd, ExitStatus
+from agentrl.sandbox import Sandbox, SandboxBackend
+from agentrl.settings import Settings
+from agentrl.tasks import TaskFormat
+from agentrl.tokens.samples import samples_from
+from agentrl.types import Grade, Rollout, Sample, SandboxSpec, Submission, Task, Trajectory
+
+_log = logging.getLogger(__name__)
+
+_NOTHING = Trajectory(())
+
+AGENT_SLACK_SEC = 5.0
+"""A harness ends by itself when its time budget is over; it is cancelled this much later."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutParts:
+    """The chosen parts, ready for use. ``model_name`` is what agents are told to ask for."""
+
+    settings: Settings
+    backend: SandboxBackend
+    lease: Lease
+    harness: Harness
+    task_format: TaskFormat
+    grader: Grader
+    gateway: Gateway
+    model_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutId:
+    """Which rollout: its place in the run. ``str()`` is unique in a run."""
+
+    iteration: int
+    group: int
+    member: int
+
+    @property
+    def group_id(self) -> str:
+        """The group's name."""
+        return f"i{self.iteration}-g{self.group}"
+
+    def __str__(self) -> str:
+        return f"{self.group_id}-r{self.member}"
+
+
+async def run_rollout(task: Task, rollout_id: RolloutId, parts: RolloutParts, *, attempt: int = 1) -> Rollout:
+    """Make one attempt. Always returns a rollout; only cancellation of the caller escapes."""
+    return await _Attempt(task, rollout_id, parts, attempt).run()
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known so far of an attempt: when something fails, this is what the record is made from."""
+
+    task: Task
+    rollout_id: RolloutId
+    parts: RolloutParts
+    attempt: int
+    phase: str = "boot"
+    seconds: dict[str, float] = field(default_factory=dict)
+    trajectory: Trajectory = _NOTHING
+    end: AgentEnd | None = None
+    grade: Grade | None = None
+    message: str = ""
+
+    async def run(self) -> Rollout:
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self.parts.settings.rollout_guard_sec):
+                status = await self._work_and_grade()
+        except TimeoutError:
+            status, self.message = ExitStatus.GUARD_EXPIRED, f"SWE_ROLLOUT_GUARD_SEC ran out in phase {self.phase}"
+        except Exception as error:  # noqa: BLE001  (boundary 1 of 3: the rollout)
+            status, self.message = _status_of(error, self.phase), f"{self.phase}: {type(error).__name__}: {error}"
+            if status is ExitStatus.INTERNAL_ERROR:
+                _log.exception("rollout %s failed in phase %s", self.rollout_id, self.phase)
+        self.seconds["total"] = time.monotonic() - started
+        return self._record(status)
+
+    async def _work_and_grade(self) -> ExitStatus:
+        submission = await self._work()
+        if self.end is AgentEnd.CRASHED:
+            return ExitStatus.AGENT_CRASHED
+        if not self.trajectory.turns:
+            self.message = self.message or "the agent ended without a single model call"
+            return ExitStatus.NO_TURN
+        if isinstance(submission, Grade):
+            self.grade = submission
+        else:
+            with self._timed("grade"):
+                timeout_sec = self.parts.settings.eval_timeout_sec
+                grading = self.parts.grader.grade(self.task, submission, self._open, timeout_sec=timeout_sec)
+                self.grade = await grading
+        return TRUNCATIONS.get(self.end, self.grade.exit_status) if self.end else self.grade.exit_status
+
+    async def _work(self) -> Submission | Grade:
+        """Everything that happens in the agent's sandbox. A patch over the cap is already a verdict."""
+        task, parts = self.task, self.parts
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(self._session())
+            with self._timed("boot"):
+                image = await parts.backend.prepare(task.image, task.resources, parts.harness.layers())
+                sandbox = await stack.enter_async_context(self._open(image=image, reach=(parts.gateway.port,)))
+            with self._timed("prepare"):
+                prepared = await parts.task_format.prepare(sandbox, task)
+                await parts.harness.install(sandbox)
+            with self._timed("agent"):
+                result = await self._run_agent(sandbox, session)
+                self.end, self.message = _end(result, session.exhausted), result.message
+                self.trajectory = await parts.gateway.close_session(session)
+            with self._timed("collect"):
+                submission = await self._collect(parts.task_format.collect(sandbox, task, prepared))
+        return submission
+
+    @staticmethod
+    async def _collect(collecting: Awaitable[Submission]) -> Submission | Grade:
+        try:
+            return await collecting
+        except PatchTooLarge as error:
+            return Grade(0.0, ExitStatus.PATCH_TOO_LARGE, {"error": str(error)})
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Session]:
+        """A session that is closed, and whose trajectory is kept, however the work ends."""
+        settings = self.parts.settings
+        budgets = Budgets(max_turns=settings.max_turns, max_tokens=settings.max_rollout_tokens)
+        session = self.parts.gateway.open_session(str(self.rollout_id), budgets)
+        try:
+            yield session
+        finally:
+            self.trajectory = await asyncio.shield(self.parts.gateway.close_session(session))
+
+    def _open(self, *, image: str | None = None, reach: tuple[int, ...] = ()) -> AbstractAsyncContextManager[Sandbox]:
+        """A leased sandbox of this rollout; without ``image``, the task's own."""
+        spec = SandboxSpec(image=image or self.task.image, resources=self.task.resources, reach=reach)
+        lifetime_sec = self.parts.settings.sandbox_lifetime_sec
+        return self.parts.lease.open(spec, rollout_id=str(self.rollout_id), lifetime_sec=lifetime_sec)
+
+    async def _run_agent(self, sandbox: Sandbox, session: Session) -> HarnessResult:
+        job = self._job(sandbox, session)
+        try:
+            async with asyncio.timeout(job.time_budget_sec + AGENT_SLACK_SEC):
+                return await self.parts.harness.run(sandbox, job)
+        except TimeoutError:
+            return HarnessResult(AgentEnd.TIME_BUDGET, "cancelled at the end of its time budget")
+
+    def _job(self, sandbox: Sandbox, session: Session) -> HarnessJob:
+        settings, gateway = self.parts.settings, self.parts.gateway
+        inside = self.parts.harness.runs_in == "sandbox"
+        return HarnessJob(
+            rollout_id=str(self.rollout_id),
+            problem=self.task.problem,
+            workdir=self.task.workdir,
+            base_url=session.url(sandbox.host_url(gateway.port) if inside else gateway.url),
+            api_key=session.token,
+            model=self.parts.model_name,
+            max_turns=settings.max_turns,
+            time_budget_sec=settings.agent_time_budget_sec,
+            turn_timeout_sec=settings.turn_timeout_sec,
+            context_tokens=settings.context_tokens,
+        )
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        self.phase, start = phase, time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = time.monotonic() - start
+
+    def _record(self, status: ExitStatus) -> Rollout:
+        reward = self.grade.reward if self.grade and RULES[status].has_reward else None
+        return Rollout(
+            id=str(self.rollout_id),
+            group_id=self.rollout_id.group_id,
+            task_id=self.task.id,
+            level=self.task.level,
+            iteration=self.rollout_id.iteration,
+            outcome=RULES[status].outcome,
+            exit_status=status,
+            agent_end=self.end,
+            reward=reward,
+            grade=self.grade,
+            samples=() if reward is None else self._samples(reward),
+            trajectory=self.trajectory,
+            seconds=self.seconds,
+            message=self.message,
+            attempt=self.attempt,
+        )
+
+    def _samples(self, reward: float) -> tuple[Sample, ...]:
+        limit = self.parts.settings.max_sample_tokens or self.parts.settings.context_tokens
+        return samples_from(self.trajectory, rollout_id=str(self.rollout_id), reward=reward, max_tokens=limit)
+
+
+_EXHAUSTED = {
+    "turn": AgentEnd.TURN_BUDGET,
+    "token": AgentEnd.TOKEN_BUDGET,
+    "context": AgentEnd.CONTEXT_BUDGET,
+    "time": AgentEnd.TIME_BUDGET,
+}
+
+
+def _end(result: HarnessResult, exhausted: str) -> AgentEnd:
+    """An agent that gave up because the gateway refused its last turn ran out of that budget, whatever it says."""
+    if result.end in (AgentEnd.FINISHED, AgentEnd.CRASHED) and exhausted:
+        return _EXHAUSTED[exhausted]
+    return result.end
+
+
+def _status_of(error: Exception, phase: str) -> ExitStatus:
+    """Which ending an exception is; the phase decides where the class alone does not."""
+    match error:
+        case ImageUnavailable():
+            return ExitStatus.IMAGE_UNAVAILABLE
+        case SandboxGone():
+            return ExitStatus.SANDBOX_LOST
+        case SandboxError():
+            return ExitStatus.SANDBOX_FAILED
+        case EngineError():
+            return ExitStatus.ENGINE_FAILED
+        case HarnessError():
+            return ExitStatus.AGENT_CRASHED
+        case GraderError() | PatchError():
+            return ExitStatus.TASK_INVALID if phase == "prepare" else ExitStatus.GRADER_FAILED
+    return ExitStatus.INTERNAL_ERROR

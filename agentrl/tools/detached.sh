@@ -1,0 +1,44 @@
+# A command that outlives the connection that started it. Run as: sh -c THIS sh VERB FOLDER ...
+#
+#   start FOLDER               run FOLDER/command once, however often this is asked; the nonce comes on stdin
+#   wait FOLDER TENTHS         wait for its end at most so long; stdout: its marker, "running" or "lost"
+#   output FOLDER NAME BYTES   the end of FOLDER/NAME
+set -u
+verb=$1 folder=$2
+
+start() {
+    IFS= read -r nonce
+    # mkdir succeeds for one caller only.
+    mkdir "$folder/started" 2>/dev/null || exit 0
+    command -v setsid >/dev/null 2>&1 || setsid() { "$@"; }
+    # The nonce lives in the memory of this shell and the next one: the command cannot write the marker in their place.
+    printf '%s\n' "$nonce" | setsid sh -c '
+        IFS= read -r nonce
+        echo $$ >"$1/pid"
+        bash "$1/command" </dev/null >"$1/stdout" 2>"$1/stderr"
+        printf "%s %s\n" "$nonce" $? >"$1/exit.new"
+        mv "$1/exit.new" "$1/exit"
+    ' sh "$folder" >/dev/null 2>&1 &
+}
+
+gone() {
+    pid=$(cat "$folder/pid" 2>/dev/null)
+    [ -n "$pid" ] || { absent=$((absent + 1)) && [ $absent -gt 100 ] && return; return 1; }
+    [ ! -d "/proc/$pid" ] || grep -qs '^State:.[ZX]' "/proc/$pid/status"
+}
+
+wait() {
+    left=$3 absent=0
+    while [ ! -e "$folder/exit" ]; do
+        # Asked again: it may have ended in between.
+        if gone && [ ! -e "$folder/exit" ]; then echo lost && exit; fi
+        left=$((left - 1))
+        [ $left -ge 0 ] || { echo running && exit; }
+        sleep 0.1 2>/dev/null || sleep 1
+    done
+    head -c 1000 "$folder/exit"
+}
+
+output() { tail -c "$4" "$folder/$3"; }
+
+"$verb" "$@"

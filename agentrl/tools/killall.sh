@@ -1,0 +1,61 @@
+# Kill processes until none is left, with nothing but a shell and /proc. Run as: sh -c THIS sh [TAG]
+#
+# Without TAG: everything but pid 1, this shell, the processes above it (the exec server) and kernel threads.
+# With TAG: what has TAG in its environment, and all below that. Stdout: how many were killed; exit code 1: some survive.
+set -u
+tag=${1-}
+
+# parent PID: sets $parent and $alive (a user process that is no zombie).
+parent() {
+    parent= state= memory=
+    while read -r key value _; do
+        case $key in State:) state=$value ;; PPid:) parent=$value ;; VmSize:) memory=$value ;; esac
+    done 2>/dev/null <"/proc/$1/status"
+    case $state$memory in Z* | X* | ? | '') alive= ;; *) alive=1 ;; esac
+}
+
+# The way from here up to the first process is spared, its own name included.
+spared=" 1 $$ "
+parent $$
+while [ "${parent:-0}" -gt 1 ]; do
+    spared="$spared$parent "
+    parent "$parent"
+done 2>/dev/null
+
+victims() {
+    tagged=' '
+    [ -z "$tag" ] || tagged=$(grep -sl "$tag" /proc/[0-9]*/environ | tr -c '0-9' ' ')
+    found= tree=$tagged more=1
+    # Children may have lower numbers than their parents: until a round adds nothing.
+    while [ -n "$more" ]; do
+        more=
+        for folder in /proc/[0-9]*; do
+            pid=${folder#/proc/}
+            case "$spared$found " in *" $pid "*) continue ;; esac
+            parent "$pid"
+            [ -n "$alive" ] || continue
+            if [ -n "$tag" ]; then case " $tree $found " in *" $pid "* | *" $parent "*) ;; *) continue ;; esac; fi
+            found="$found $pid" more=$tag
+        done
+    done 2>/dev/null
+}
+
+killed=' ' rounds=0
+while :; do
+    victims
+    [ -n "$found" ] || break
+    for pid in $found; do
+        # Stopped first: what is stopped forks no more.
+        kill -STOP "$pid"
+        case $killed in *" $pid "*) ;; *) killed="$killed$pid " ;; esac
+    done 2>/dev/null
+    for pid in $found; do kill -KILL "$pid"; done 2>/dev/null
+    rounds=$((rounds + 1))
+    if [ $rounds -gt 100 ]; then
+        for pid in $found; do printf '%s %s\n' "$pid" "$(tr '\000' ' ' <"/proc/$pid/cmdline")"; done >&2
+        exit 1
+    fi
+    [ $rounds -lt 3 ] || sleep 0.05 2>/dev/null || sleep 1
+done
+set -- $killed
+echo $#

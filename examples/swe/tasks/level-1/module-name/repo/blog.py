@@ -1,0 +1,5 @@
+from utils import slug
+
+
+def link(title):
+    return f'/posts/{slug(title)}'

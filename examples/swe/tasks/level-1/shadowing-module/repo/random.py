@@ -1,0 +1,2 @@
+# numbers for the dice, chosen by fair roll
+NUMBERS = [4]

@@ -1,0 +1,5 @@
+CURRENCY = "USD"
+
+
+def total(amounts):
+    return f"{sum(amounts):.2f} {CURRENCY}"

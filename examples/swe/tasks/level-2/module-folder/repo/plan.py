@@ -1,0 +1,5 @@
+from shapes.area import area
+
+
+def room(width, height):
+    return f"{area(width, height)} m2"

@@ -1,0 +1,6 @@
+from mail import inbox
+
+
+def badge(box):
+    """The number beside the icon."""
+    return len(inbox.recieve(box))

@@ -1,0 +1,5 @@
+"""Mail in."""
+
+
+def recieve(box):
+    return [mail for mail in box if mail["unread"]]

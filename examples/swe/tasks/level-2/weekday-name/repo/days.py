@@ -1,0 +1,1 @@
+DAYS = ["Monday", "Tuesday", "Wensday", "Thursday", "Friday"]

@@ -1,0 +1,3 @@
+def fields(line):
+    """The fields of one line of a table."""
+    return line.split(",")

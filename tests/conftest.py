@@ -1,0 +1,29 @@
+"""Fixtures for tests that need a machine: real bubblewrap sandboxes with their files in a temp folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentrl.api import SandboxSpec
+from agentrl_local.backend import LocalBackend
+from agentrl_local.settings import LocalSettings
+
+
+@pytest.fixture(scope="session")
+def local_state(tmp_path_factory):
+    """One folder for all tests: its snapshots of the host are made once."""
+    return tmp_path_factory.mktemp("local")
+
+
+@pytest.fixture
+async def local_backend(local_state):
+    backend = LocalBackend(LocalSettings(state_dir=str(local_state)))
+    yield backend
+    await backend.aclose()
+
+
+@pytest.fixture
+async def sandbox(local_backend):
+    machine = await local_backend.create(SandboxSpec(), labels={"agentrl-run": "test"}, lifetime_sec=300)
+    yield machine
+    await machine.close()

@@ -1,0 +1,82 @@
+"""``agentrl train`` from the command line to the last file that it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import Command, rows
+
+COINS = [{"id": f"coin-{i}", "problem": "Toss it.", "level": f"level-{i % 2 + 1}"} for i in range(2)]
+PROMISED = {
+    "iteration",
+    "reward",
+    "reward_by_level",
+    "rollouts_graded",
+    "rollouts_aborted",
+    "exit_status",
+    "samples",
+    "tokens_sampled",
+    "tokens_trained",
+    "seconds",
+}
+EXACT = 1e-3
+
+
+def coin(**more: str) -> dict[str, str]:
+    """Rewards that vary whatever the model does."""
+    return {"AGENTRL_PLUGINS": "coin_plugin", "SWE_TRAIN_PROTOCOL": "coin", **more}
+
+
+def check_files(command: Command, run: Path, *, iterations: int) -> list[dict]:
+    """What every finished run must have left; its metrics."""
+    metrics = rows(run / "metrics.jsonl")
+    assert [row["iteration"] for row in metrics] == list(range(iterations))
+    for row in metrics:
+        assert row.keys() >= PROMISED
+        assert row["rollouts_graded"] == 4
+        assert row["rollouts_aborted"] == {}
+        assert row["samples"] >= 4
+        assert row["tokens_trained"] == row["tokens_sampled"] > 0
+    journal = rows(run / "journal.jsonl")
+    assert len({row["id"] for row in journal}) == len(journal) == 4 * iterations
+    for name in ("reward.png", "plan.json", "ledger.jsonl"):
+        assert (run / name).stat().st_size
+    assert list((run / "tensorboard").glob("events.out.tfevents.*"))
+    proof = command.run("verify", run.name)
+    assert proof.code == 0, proof.output
+    assert command.traces() == []
+    return metrics
+
+
+def check_real_training(run: Path, metrics: list[dict], model_dir: Path) -> None:
+    """Engine and trainer compute the same before and after weights were pushed; the weights that were pushed changed."""
+    from transformers import AutoModelForCausalLM
+
+    for row in metrics:
+        assert row["reward"] == 0.5
+        assert row["logprob_abs_diff"] < EXACT
+        assert {"rollout", "train", "publish"} <= row["seconds"].keys()
+    versions = {
+        row["iteration"]: {turn["weight_version"] for turn in row["turns"]} for row in rows(run / "journal.jsonl")
+    }
+    assert versions == {0: {"0"}, 1: {"1"}}
+    before = AutoModelForCausalLM.from_pretrained(model_dir).state_dict()
+    after = AutoModelForCausalLM.from_pretrained(run / "checkpoints" / "hf").state_dict()
+    assert before.keys() == after.keys()
+    assert any(not before[name].equal(after[name]) for name in before)
+
+
+@pytest.mark.slow
+def test_the_main_job_with_the_real_trainer_and_the_local_engine(command, model_dir):
+    real = {"AGENTRL_LEARNING_RATE": "1e-3", "AGENTRL_LOCAL_THREADS": "1", "AGENTRL_TRAINER_THREADS": "1"}
+    made = command(COINS, **coin(**real))
+    done = made.run("train", "--name", "main")
+    assert done.code == 0, done.output
+    run = made.runs / "main"
+    metrics = check_files(made, run, iterations=2)
+    assert [row["reward_by_level"] for row in metrics] == [{"level-1": 0.5, "level-2": 0.5}] * 2
+    check_real_training(run, metrics, model_dir)
+    plan = json.loads((run / "plan.json").read_text())
+    assert plan["parts"]["grader"] == ["coin (AGENTRL_PLUGINS)"]

@@ -31,7 +31,8 @@ def prepare(codec: Codec, forest: Forest, request: ChatRequest, lane: str) -> Pr
         if extended is not None:
             return extended
         placement = placement.as_root(TEMPLATE_NOT_PREFIX_STABLE)
-    whole = codec.render(request.messages, request.tools)
+    # As placed, not as sent: echoes of our replies are put back as they were sampled, and noise is gone.
+    whole = codec.render(placement.new, request.tools)
     return Prompt(placement, list(whole.ids), tuple(whole.ids), whole.neutralised)
 
 

@@ -27,6 +27,7 @@ def iteration_metrics(
         "iteration": iteration,
         "rollouts_graded": len(graded),
         "rollouts_aborted": dict(Counter(r.exit_status.value for r in rollouts if r.reward is None)),
+        "grades": dict(Counter(r.grade.exit_status.value for r in graded if r.grade)),
         "exit_status": dict(Counter(r.exit_status.value for r in rollouts)),
         "samples": sum(len(r.samples) for r in graded),
         "turns": sum(len(r.trajectory.turns) for r in graded),
@@ -35,6 +36,8 @@ def iteration_metrics(
         "forks": dict(Counter(t.fork_reason for r in graded for t in r.trajectory.turns if t.fork_reason)),
         "seconds": dict(seconds),
     }
+    if metrics["tokens_sampled"]:
+        metrics["trained_share"] = metrics["tokens_trained"] / metrics["tokens_sampled"]
     if graded:
         metrics["reward"] = _mean_reward(graded)
         metrics["reward_by_level"] = _by_level(graded)

@@ -5,8 +5,7 @@ Pure arithmetic over ids that are already there; advantages and packing belong t
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from agentrl.types import Sample, Trajectory, Turn
 
@@ -54,21 +53,6 @@ def samples_from(
         _sample(chain, trained, cut, rollout_id=rollout_id, index=i, reward=reward, total=total)
         for i, (chain, trained, cut) in enumerate(cuts)
     )
-
-
-def chain_stats(trajectory: Trajectory, samples: Sequence[Sample]) -> Mapping[str, float]:
-    """``samples``, ``sampled_tokens``, ``trained_share`` of them (absent when nothing was sampled), and ``fork_<reason>``
-    counts of the reasons that occurred."""
-    sampled = sum(len(t.generation.ids) for t in trajectory.turns)
-    forks = Counter(f"fork_{t.fork_reason}" for t in trajectory.turns if t.fork_reason)
-    stats = {
-        "samples": float(len(samples)),
-        "sampled_tokens": float(sampled),
-        **{k: float(n) for k, n in forks.items()},
-    }
-    if sampled:
-        stats["trained_share"] = sum(sum(s.loss_mask) for s in samples) / sampled
-    return stats
 
 
 def _fitting(chain: Chain, max_tokens: int | None) -> Chain:

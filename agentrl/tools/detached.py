@@ -63,18 +63,18 @@ async def run_detached(
     deadline = time.monotonic() + timeout_sec
     try:
         await _start(job, command, cwd, env, deadline)
-        marker = await _marker(job, deadline, poll_sec)
+        exit_code = await _end(job, deadline, poll_sec)
     except (SandboxError, asyncio.CancelledError):
         with suppress(SandboxError):
             await kill_tagged(sandbox, job.tag)
             await _remove(job)
         raise
-    if marker is None:
+    if exit_code is None:
         await kill_tagged(sandbox, job.tag)
-    exit_code = 137 if marker is None else _exit_code(job, marker)
     (stdout, cut), (stderr, cut_too) = await _output(job, "stdout"), await _output(job, "stderr")
     await _remove(job)
-    return ExecResult(exit_code, stdout, stderr, timed_out=marker is None, truncated=cut or cut_too)
+    code = 137 if exit_code is None else exit_code
+    return ExecResult(code, stdout, stderr, timed_out=exit_code is None, truncated=cut or cut_too)
 
 
 async def _start(
@@ -95,8 +95,8 @@ async def _start(
         raise SandboxError(f"a detached command did not start in {cwd or 'the default folder'}: {said}")
 
 
-async def _marker(job: _Job, deadline: float, poll_sec: float) -> str | None:
-    """What the marker says, or None when the deadline came first."""
+async def _end(job: _Job, deadline: float, poll_sec: float) -> int | None:
+    """The exit code, or None when the deadline came first."""
     while True:
         left = deadline - time.monotonic()
         tenths = max(0, int(min(poll_sec, left) * 10))
@@ -106,7 +106,7 @@ async def _marker(job: _Job, deadline: float, poll_sec: float) -> str | None:
         if said == "lost\n":
             raise SandboxError("a detached command was lost: its shell was killed or its folder removed")
         if said and said != "running\n":
-            return said
+            return _exit_code(job, said)
         if left <= 0:
             return None
 

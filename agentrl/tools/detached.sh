@@ -22,6 +22,7 @@ start() {
 }
 
 gone() {
+    [ -d "$folder" ] || return 0
     pid=$(cat "$folder/pid" 2>/dev/null)
     [ -n "$pid" ] || { absent=$((absent + 1)) && [ $absent -gt 100 ] && return; return 1; }
     [ ! -d "/proc/$pid" ] || grep -qs '^State:.[ZX]' "/proc/$pid/status"

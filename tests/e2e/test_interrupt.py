@@ -49,11 +49,16 @@ class Stage:
         ended = asyncio.ensure_future(process.wait())
         reached = asyncio.ensure_future(self.gate.reached())
         await asyncio.wait([ended, reached], return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_SEC)
-        if not reached.done():
-            process.kill()
-            raise AssertionError(f"it never came to {step!r}: {(await finish(process)).output}")
         ended.cancel()
+        if not reached.done():
+            raise AssertionError(f"it never came to {step!r}: {(await self._give_up(process)).output}")
         return process
+
+    @staticmethod
+    async def _give_up(process: asyncio.subprocess.Process) -> Result:
+        if process.returncode is None:
+            process.kill()
+        return await finish(process)
 
 
 @pytest.fixture
@@ -79,6 +84,7 @@ def stage(command: Callable[..., Command], model_dir: Path) -> Callable[..., obj
                 "SWE_CONCURRENCY": "2",
                 "SWE_MAX_NEW_TOKENS": "100",
                 "SWE_MAX_TURNS": "5",
+                "SWE_MINI_DEMONSTRATION": "false",
             }
             yield Stage(command([repair_row(f"repair-{i}") for i in range(3)], **variables), gate)
 

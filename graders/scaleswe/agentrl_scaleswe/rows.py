@@ -152,14 +152,13 @@ def _way(metadata: _Fields) -> dict[str, Any]:
     named = [way for way in WAYS if metadata.values.get(way) not in (None, "", {})]
     if len(named) != 1:
         raise RowError(f"{metadata.where}: expected exactly one of {', '.join(WAYS)}, got {', '.join(named) or 'none'}")
-    if named == ["swepro"]:
-        return {"swepro": _swepro(metadata)}
-    return {named[0]: metadata.required(named[0])}
-
-
-def _swepro(metadata: _Fields) -> dict[str, Any]:
+    if named != ["swepro"]:
+        return {named[0]: metadata.required(named[0])}
     harness = metadata.table("swepro")
-    assert harness is not None
+    return {"swepro": _harness(harness)} if harness else {}
+
+
+def _harness(harness: _Fields) -> dict[str, Any]:
     fail_to_pass = harness.texts("fail_to_pass")
     if not fail_to_pass:
         raise harness.wrong("fail_to_pass", "a non-empty list of test names")

@@ -84,6 +84,7 @@ async def serve(routes: Routes, decoding: Decoding, ready_fd: int | None, port: 
     await ended.wait()
     decoding.stop()
     await runner.cleanup()
+    await asyncio.to_thread(thread.join)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -15,9 +15,10 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
 from agentrl_megatron import cpu
-from agentrl_megatron.attention import CausalAttention
+from agentrl_megatron.attention import LineAttention
 from agentrl_megatron.head import Head
 from agentrl_megatron.job import RankJob
+from agentrl_megatron.positions import Positions
 
 # Fused kernels of apex and TransformerEngine, and what needs them.
 _UNFUSED = {
@@ -41,6 +42,7 @@ class Learner:
     bridge: Any
     model: Any
     head: Head
+    positions: Positions
     ddp: Any
     optimizer: Any
     device: torch.device
@@ -51,11 +53,12 @@ def build(job: RankJob, device: torch.device) -> Learner:
     dtype = _dtype(job.dtype, device)
     bridge = _bridge(job, dtype, device)
     make = bridge._model_provider([])
-    head = Head(job.temperature)
+    head, positions = Head(job.temperature), Positions()
     with megatron(device):
         model = make(parallel_state.is_pipeline_first_stage(), parallel_state.is_pipeline_last_stage())
         model.to(device)
         head.attach(model)
+        positions.attach(model)
     bridge.load_weights([model], job.model_dir)
     buffers = DistributedDataParallelConfig(grad_reduce_in_fp32=True)
     with megatron(device):
@@ -63,7 +66,12 @@ def build(job: RankJob, device: torch.device) -> Learner:
         optimizer = get_megatron_optimizer(_optimizer_config(job, dtype), [ddp])
     model.config.finalize_model_grads_func = finalize_model_grads
     model.config.grad_scale_func = optimizer.scale_loss
-    return Learner(bridge, model, head, ddp, optimizer, device)
+    return Learner(bridge, model, head, positions, ddp, optimizer, device)
+
+
+def local_layers(device: torch.device) -> bool:
+    """Whether the layers are Megatron's own with our attention; TransformerEngine's know no lines with branches."""
+    return device.type == "cpu" or importlib.util.find_spec("transformer_engine") is None
 
 
 def megatron(device: torch.device) -> contextlib.AbstractContextManager[Any]:
@@ -110,7 +118,7 @@ def _bridge(job: RankJob, dtype: torch.dtype, device: torch.device) -> Any:
     if bridge.hf_config.tie_word_embeddings:
         # The last pipeline stage holds a copy of the embedding as its output layer; the folder holds it once.
         bridge._DIRECT_MAPPING = {**bridge._DIRECT_MAPPING, "output_layer.weight": "model.embed_tokens.weight"}
-    if device.type == "cpu" or importlib.util.find_spec("transformer_engine") is None:
+    if local_layers(device):
         _use_local_layers(bridge)
     return bridge
 
@@ -137,5 +145,5 @@ def _use_local_layers(bridge: Any) -> None:
 def _local_layers(config: Any) -> Any:
     block = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization="RMSNorm")
     for layer in block.layer_specs:
-        layer.submodules.self_attention.submodules.core_attention = CausalAttention
+        layer.submodules.self_attention.submodules.core_attention = LineAttention
     return block

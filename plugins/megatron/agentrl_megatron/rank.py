@@ -21,7 +21,7 @@ from megatron.core import parallel_state, tensor_parallel
 from agentrl_megatron import cpu, state, weights
 from agentrl_megatron.job import RankJob
 from agentrl_megatron.loss import LossLimits
-from agentrl_megatron.model import Learner, build
+from agentrl_megatron.model import Learner, build, local_layers
 from agentrl_megatron.step import Tensors, train
 from agentrl_megatron.store import connect, listen
 from agentrl_megatron.wire import Message, encode, receive_blocking
@@ -80,6 +80,7 @@ def _start(rank: Rank, message: Message) -> Mapping[str, Any]:
     return {
         "dp_rank": parallel_state.get_data_parallel_rank(),
         "backend": "nccl" if device.type == "cuda" else "gloo",
+        "branches": local_layers(device),
         "weights": weights.describe(rank.learner),
     }
 

@@ -20,12 +20,15 @@ _FROM_SETTINGS = tuple(field.name for field in fields(RankJob) if field.name in 
 
 
 class Ranks:
-    """Running ranks. Any method raises TrainerError, with the end of the log, when a rank fails or is gone."""
+    """Running ranks. ``branches``: their attention can follow lines with branches.
+
+    Any method raises TrainerError, with the end of the log, when a rank fails or is gone."""
 
     def __init__(self, links: Sequence[Link], ready: Sequence[Mapping[str, Any]]) -> None:
         self._links = links
         self._dp_ranks = [int(reply["dp_rank"]) for reply in ready]
         self.backend: str = ready[0]["backend"]
+        self.branches = all(reply["branches"] for reply in ready)
         self.weights = [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in ready[0]["weights"]]
 
     @classmethod

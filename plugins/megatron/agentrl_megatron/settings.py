@@ -27,6 +27,11 @@ class MegatronSettings(PluginSettings):
         validation_alias="AGENTRL_MICRO_BATCH_TOKENS",
         description="Tokens, padding included, of one micro-batch; a longer sample has a micro-batch of its own.",
     )
+    share_prefixes: bool = Field(
+        default=True,
+        validation_alias="AGENTRL_SHARE_PREFIXES",
+        description="Compute what samples have in common at their beginning, such as a group's prompt, only once.",
+    )
     epochs: int = Field(
         default=1,
         ge=1,

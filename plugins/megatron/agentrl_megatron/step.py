@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
 from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
+from agentrl_megatron.attention import line_mask
 from agentrl_megatron.loss import LossLimits, policy_loss
 from agentrl_megatron.model import Learner, megatron
 
@@ -22,8 +22,11 @@ class Tensors:
     """A micro-batch on the device; see :class:`agentrl_megatron.micro_batches.MicroBatch` for the shapes."""
 
     tokens: Tensor
+    positions: Tensor
+    branches: Tensor
     rows: Tensor
     columns: Tensor
+    labels: Tensor
     logprobs: Tensor
     weights: Tensor
     advantages: Tensor
@@ -60,11 +63,14 @@ class _Pass:
         """Megatron's forward_step_func: the model's output, and how the last stage turns it into a loss."""
         index, batch = next(batches)
         self.learner.head.rows, self.learner.head.columns = batch.rows, batch.columns
-        inputs = batch.tokens[:, :-1].contiguous()
-        positions = torch.arange(inputs.shape[1], device=inputs.device).expand_as(inputs)
-        # With labels the model answers negative logprobs, also when the vocabulary is split among ranks; [1, trained].
-        labels = batch.tokens[batch.rows, batch.columns + 1][None]
-        output = model(input_ids=inputs, position_ids=positions, attention_mask=None, labels=labels)
+        self.learner.positions.columns = batch.positions
+        output = model(
+            input_ids=batch.tokens,
+            position_ids=batch.positions,
+            attention_mask=line_mask(batch.branches),
+            # With labels the model answers negative logprobs, also when the vocabulary is split; [1, trained].
+            labels=batch.labels[None],
+        )
         return output, partial(self.loss, index, batch)
 
     def loss(self, index: int, batch: Tensors, negative: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -115,7 +121,7 @@ def _step(learner: Learner, run: _Pass, batches: Sequence[Tensors]) -> float:
             data_iterator=iter(enumerate(batches)),
             model=[learner.ddp],
             num_microbatches=len(batches),
-            seq_length=width - 1,
+            seq_length=width,
             micro_batch_size=rows,
             forward_only=False,
         )

@@ -77,32 +77,32 @@ class _Loop:
         group = await join_engine(self._ranks, self._run.engine, self._settings)
         await self._publish(group, iteration)
         while not spec.iterations or iteration < spec.iterations:
-            self._seconds = {}
             await self._iteration(group, iteration)
             iteration += 1
         await self._export()
 
     async def _iteration(self, group: WeightGroup, iteration: int) -> None:
-        with self._phase("rollouts"):
-            groups = await self._run.groups(iteration)
+        groups = await self._run.groups(iteration)
         # In a thread, as everything that touches every token: the event loop has others to serve.
         batch = await asyncio.to_thread(assemble, groups, advantage_std=self._settings.advantage_std)
         metrics = dict(batch.metrics)
         if batch.rows:
             metrics |= await self._update(batch)
         await self._publish(group, iteration + 1)
+        # Before the checkpoint: a run that is killed in between repeats the update, and reports it neither twice nor never.
+        seconds, self._seconds = self._seconds, {}
+        await self._run.report(iteration, metrics, seconds)
         every = self._run.spec.checkpoint_every
         if every and ((iteration + 1) % every == 0 or iteration + 1 == self._run.spec.iterations):
             await self._checkpoint(iteration + 1)
-        await self._run.report(iteration, metrics, self._seconds)
 
     async def _update(self, batch: Batch) -> dict[str, float]:
         self._run.progress("train", f"{len(batch.rows)} samples")
-        budget = self._settings.micro_batch_tokens
+        settings, layout = self._settings, self._layout
+        share = settings.share_prefixes and self._ranks.branches
+        shape = {"budget": settings.micro_batch_tokens, "dp": layout.dp, "uniform": layout.pp > 1, "share": share}
         with self._phase("train"):
-            parts = await asyncio.to_thread(
-                plan, batch.rows, budget=budget, dp=self._layout.dp, uniform=self._layout.pp > 1
-            )
+            parts = await asyncio.to_thread(plan, batch.rows, **shape)
             updates = await self._ranks.train(parts)
         return summarize(updates)
 

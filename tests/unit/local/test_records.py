@@ -34,8 +34,21 @@ def test_a_bubblewrap_killed_halfway_leaves_no_waiting_child(tmp_path):
     folder.mkdir()
     never, held = os.pipe()
     # Blocked before it maps the users of its child, which waits for that.
-    block = ["--userns-block-fd", str(never), "--info-fd", "2"]
-    argv = [find_bwrap(), *CONFINED, *block, "--ro-bind", "/", "/", "--chdir", f"{folder}/", "true"]
+    options = [option for option in CONFINED if option != "--disable-userns"]  # bubblewrap combines it with no block
+    argv = [
+        find_bwrap(),
+        *options,
+        "--userns-block-fd",
+        str(never),
+        "--info-fd",
+        "2",
+        "--ro-bind",
+        "/",
+        "/",
+        "--chdir",
+        f"{folder}/",
+        "true",
+    ]
     with subprocess.Popen(argv, pass_fds=[never], stderr=subprocess.DEVNULL) as bwrap:
         deadline = time.monotonic() + 30
         while len(found := stragglers(folder)) < 2:

@@ -213,11 +213,11 @@ json.dump({"tests": [{"name": name, "status": status} for status, name in rows]}
 
 
 COMMIT = "git -c user.name=t -c user.email=t commit -qm"
-HIDDEN = """\
-git init -q; git add -A; {commit} base
+HIDDEN = f"""\
+git init -q; git add -A; {COMMIT} base
 printf 'import sys\\nsys.path.insert(0, ".")\\nimport calc\\nsys.exit(calc.add(1, 1) != 2)\\n' >tests/hidden.py
-git add -A; {commit} future; git tag future; git reset -q --hard HEAD~1
-""".format(commit=COMMIT)
+git add -A; {COMMIT} future; git tag future; git reset -q --hard HEAD~1
+"""
 
 
 @pytest.fixture

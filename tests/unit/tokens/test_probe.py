@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import Tokenizer, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from agentrl.tokens.template_codec import TemplateCodec
 
@@ -50,3 +52,15 @@ def test_a_codec_that_lets_content_through_is_found(codec_for, monkeypatch):
     probe = codec.probe()
     assert not probe.content_is_plain
     assert "do not train" in " ".join(probe.notes)
+
+
+def test_a_tokenizer_that_merges_across_the_start_of_a_reply_is_found(trained):
+    """GPT-2 cuts two line breaks apart when a word follows: the prompt alone and the prompt in a longer text differ."""
+    backend = Tokenizer.from_str(trained.to_str())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
+    tokenizer.chat_template = (
+        "{%- for m in messages -%}{{- '<|im_start|>' + m.role + '\n\n' + m.content + '<|im_end|>' -}}{%- endfor -%}"
+        "{{- '<|im_start|>assistant\n\n' -}}"
+    )
+    assert not TemplateCodec(tokenizer).probe().prefix_stable

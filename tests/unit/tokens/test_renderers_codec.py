@@ -81,8 +81,10 @@ def test_a_format_that_closes_replies_with_the_next_role_needs_the_last_id(glm, 
     assert spelled["<|observation|>"].startswith("<tool_response>line 1")
 
 
-def test_reasoning_that_the_prompt_opened_is_reasoning(glm, tokenizer):
-    assert reply(glm, tokenizer, "hm</think>Yes.<|user|>").message.blocks == (Thinking("hm"), Text("Yes."))
+@pytest.mark.parametrize(("family", "end"), [("glm-5", "<|user|>"), ("nemotron-3", "<|im_end|>")])
+def test_reasoning_that_the_prompt_opened_is_reasoning(tokenizer, family, end):
+    codec = hand_written(tokenizer, family)
+    assert reply(codec, tokenizer, f"hm</think>Yes.{end}").message.blocks == (Thinking("hm"), Text("Yes."))
 
 
 def test_a_cut_reply_is_closed_first_also_inside_reasoning(glm, tokenizer):

@@ -3,11 +3,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.tokens.samples import chain_stats, chains, samples_from
+from agentrl.tokens.samples import chains, samples_from
 from agentrl.types import Generation, Trajectory, Turn
 
 
@@ -55,8 +54,6 @@ def test_three_chains_share_their_trunk_and_the_weight():
     assert [s.loss_weight for s in samples] == [0.6, 0.2, 0.2]
     assert all(s.tokens[:7] == (*trunk.new_ids, *trunk.generation.ids) for s in samples)
     assert samples[1].logprobs[3:7] == (0, 0, 0, 0)
-    stats = chain_stats(trajectory, samples)
-    assert stats == {"samples": 3, "sampled_tokens": 10, "trained_share": 1.0, "fork_parallel": 2}
 
 
 def test_what_does_not_fit_is_cut_at_a_turn():
@@ -66,7 +63,6 @@ def test_what_does_not_fit_is_cut_at_a_turn():
     assert (exact.turn_ids, exact.truncated) == (("1", "2"), False)
     (cut,) = samples_from(trajectory, rollout_id="r", reward=1.0, max_tokens=9)
     assert (cut.turn_ids, cut.truncated, len(cut.tokens), cut.loss_weight) == (("1",), True, 5, 1.0)
-    assert chain_stats(trajectory, (cut,))["trained_share"] == pytest.approx(2 / 5)
     assert samples_from(trajectory, rollout_id="r", reward=1.0, max_tokens=4) == ()
 
 
@@ -92,9 +88,8 @@ def test_a_last_turn_cut_for_length_is_truncated_and_trained():
     assert (sample.truncated, sum(sample.loss_mask)) == (True, 2)
 
 
-def test_nothing_sampled_gives_no_share():
+def test_nothing_sampled_gives_no_sample():
     assert samples_from(Trajectory(()), rollout_id="r", reward=0.0) == ()
-    assert chain_stats(Trajectory(()), ()) == {"samples": 0, "sampled_tokens": 0}
 
 
 @st.composite

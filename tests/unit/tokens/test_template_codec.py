@@ -223,6 +223,14 @@ def test_a_reply_ends_at_the_first_of_several_stop_tokens(tokenizer_for):
     assert tokenizer.decode(list(added.ids), skip_special_tokens=False) == "more<|endoftext|><|im_start|>"
 
 
+def test_the_end_of_somebody_elses_message_is_not_taken_for_the_end_of_a_reply(tokenizer_for):
+    codec, _ = inline(
+        tokenizer_for,
+        "{%- for m in messages -%}{{- m.content + (' | ' if m.role == 'assistant' else '<|im_end|>') -}}{%- endfor -%}",
+    )
+    assert codec.extend([ASK, said("ok")], [user("more")], (), closed=True) is None
+
+
 def test_results_carry_the_names_of_their_tools(tokenizer_for):
     codec, tokenizer = inline(
         tokenizer_for,

@@ -158,7 +158,7 @@ async def change(sandbox, folder, steps):
 
 
 @settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

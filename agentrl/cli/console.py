@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -32,7 +33,7 @@ class ConsoleWatcher:
         self._solved = 0
         columns = (
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -63,7 +64,7 @@ class ConsoleWatcher:
         self._progress.update(self._bar, advance=1, description=f"iteration {rollout.iteration}: {self._solved} solved")
         if rollout.reward is None:
             self._console.print(
-                f"[yellow]{rollout.id} aborted[/]: {rollout.exit_status}: {rollout.message}", highlight=False
+                f"[yellow]{rollout.id} aborted[/]: {rollout.exit_status}: {escape(rollout.message)}", highlight=False
             )
 
     def iteration(self, metrics: Mapping[str, Any]) -> None:
@@ -80,7 +81,7 @@ def _line(metrics: Mapping[str, Any], rewards: Sequence[float], total: int) -> s
         f"[bold]iteration {metrics['iteration'] + 1}{of}[/]",
         f"reward [bold green]{metrics['reward']:.3f}[/]" if "reward" in metrics else "[yellow]no reward[/]",
         f"[green]{''.join(map(bar, rewards[-24:]))}[/]",
-        *(f"{level} {reward:.2f}" for level, reward in metrics.get("reward_by_level", {}).items()),
+        *(f"{escape(level)} {reward:.2f}" for level, reward in metrics.get("reward_by_level", {}).items()),
         f"{metrics['rollouts_graded']} graded" + (f", [yellow]{aborted} aborted[/]" if aborted else ""),
         f"{metrics['tokens_trained']}/{metrics['tokens_sampled']} tokens",
     ]
@@ -103,15 +104,15 @@ def print_summary(console: Console, rows: Sequence[Mapping[str, Any]], directory
         table.add_column(head, justify="right")
     for name in ("all", *sorted({level for row in measured for level in row["reward_by_level"]})):
         cells = [_mean(part, name) for part in (measured[:span], measured[-span:])]
-        table.add_row(name, *("-" if cell is None else f"{cell:.3f}" for cell in cells))
+        table.add_row(escape(name), *("-" if cell is None else f"{cell:.3f}" for cell in cells))
     console.print(table)
     statuses = sum((Counter(row["exit_status"]) for row in measured), Counter[str]())
     console.print(
         "rollouts: " + ", ".join(f"{count} {status}" for status, count in statuses.most_common()), highlight=False
     )
-    console.print(f"run:  {directory}", highlight=False, soft_wrap=True)
+    console.print(f"run:  {directory}", markup=False, highlight=False, soft_wrap=True)
     if plot is not None:
-        console.print(f"plot: {plot}", highlight=False, soft_wrap=True)
+        console.print(f"plot: {plot}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], level: str) -> float | None:

@@ -15,10 +15,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from agentrl.cli.assignments import Assignments, read_assignments
 from agentrl.cli.console import ConsoleWatcher, print_summary
-from agentrl.errors import SettingsError, UsageError
+from agentrl.errors import AgentrlError, SettingsError, UsageError
 from agentrl.plugins import load_plugins
 from agentrl.rollout.assembly import LOGS, assemble
 from agentrl.rollout.board import Board
@@ -32,7 +33,9 @@ from agentrl.settings import Resolved, resolve
 from agentrl.trainer import TrainSpec
 
 CHECKPOINTS = "checkpoints"
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
+
+_log = logging.getLogger(__name__)
 
 
 def train(
@@ -48,14 +51,26 @@ def train(
         stack.enter_context(_locked(directory))
         save_plan(plan, directory)
         _log_to(directory / LOGS / "agentrl.log")
-        try:
-            asyncio.run(_until_stopped(_train(plan, directory, console)))
-            code = 0
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            console.print(f"[yellow]interrupted[/]; go on with: agentrl train --resume {directory.name}")
-            code = INTERRUPTED
+        code, ended = _run(plan, directory, console)
+        if code:
+            hint = f"{ended}; go on with: agentrl train --resume {escape(directory.name)}"
+            console.print(hint, highlight=False, soft_wrap=True)
         _summarise(directory, console)
     return code
+
+
+def _run(plan: Plan, directory: Path, console: Console) -> tuple[int, str]:
+    """The exit code, and what it means. Raises: UsageError for what could be seen only once the parts were started."""
+    try:
+        asyncio.run(_until_stopped(_train(plan, directory, console)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return INTERRUPTED, "[yellow]interrupted[/]"
+    except UsageError:
+        raise
+    except AgentrlError as error:
+        _log.exception("the run failed")
+        return FAILED, f"[red]failed[/]: {escape(str(error))}\n(more in {escape(str(directory / LOGS))})"
+    return 0, ""
 
 
 async def _until_stopped(running: Coroutine[Any, Any, None]) -> None:
@@ -84,8 +99,9 @@ async def _train(plan: Plan, directory: Path, console: Console) -> None:
     )
     history = [row.get("reward", 0.0) for row in read_lines(directory / METRICS)]
     console.print(
-        f"[bold]{settings.agent}[/] in [bold]{settings.sandbox}[/] sandboxes, {len(plan.tasks)} tasks of "
-        f"{settings.train_protocol}, engine {settings.engine}, trainer {settings.trainer}\nrun: {directory}",
+        f"[bold]{escape(settings.agent)}[/] in [bold]{escape(settings.sandbox)}[/] sandboxes, {len(plan.tasks)} tasks of "
+        f"{escape(settings.train_protocol)}, engine {escape(settings.engine)}, trainer {escape(settings.trainer)}\n"
+        f"run: {escape(str(directory))}",
         highlight=False,
         soft_wrap=True,
     )

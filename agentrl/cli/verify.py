@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from agentrl.errors import UsageError
@@ -22,7 +23,7 @@ def verify(run: Annotated[str, typer.Argument(metavar="RUN", help="Id or folder 
     try:
         report = verify_rollouts(read_journal(_journal(run)))
     except Violation as violation:
-        console.print(f"[red]violation[/] {violation}", highlight=False, soft_wrap=True)
+        console.print(f"[red]violation[/] {escape(str(violation))}", highlight=False, soft_wrap=True)
         return 1
     console.print(_table(report))
     return 0

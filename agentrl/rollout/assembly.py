@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from agentrl.engine import EngineSpec
 from agentrl.gateway.engine import SGLangEngine
@@ -22,6 +23,9 @@ from agentrl.types import Rollout, Task, Turn
 
 LEDGER = "ledger.jsonl"
 LOGS = "logs"
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +57,11 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
     async with AsyncExitStack() as stack:
         # The engine loads its weights in a process of its own, meanwhile the tokenizer loads in a thread.
         tell(f"starting engine {settings.engine}")
-        async with asyncio.TaskGroup() as loading:
-            starting = loading.create_task(_engine_url(plan, directory, stack))
-            codec = loading.create_task(asyncio.to_thread(_codec, settings))
-        engine = SGLangEngine(starting.result(), timeout_sec=settings.turn_timeout_sec)
+        url, codec = await _both(_engine_url(plan, directory, stack), asyncio.to_thread(_codec, settings))
+        engine = SGLangEngine(url, timeout_sec=settings.turn_timeout_sec)
         stack.push_async_callback(engine.aclose)
         await engine.health()
-        gateway = _gateway(plan, codec.result(), engine)
+        gateway = _gateway(plan, codec, engine)
         stack.push_async_callback(gateway.aclose)
         await gateway.start()
         stack.push_async_callback(chosen.backend.aclose)
@@ -82,6 +84,16 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
             model_name=_model(settings).resolve().name,
         )
         yield Assembly(plan, engine, parts)
+
+
+async def _both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B]) -> tuple[A, B]:
+    """Both results. Raises what the first one to fail raises; the other is cancelled and awaited."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            first, second = group.create_task(one), group.create_task(other)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return first.result(), second.result()
 
 
 async def _engine_url(plan: Plan, directory: Path, stack: AsyncExitStack) -> str:

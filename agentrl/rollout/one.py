@@ -11,7 +11,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import orjson
 
 from agentrl.errors import (
     EngineError,
@@ -96,17 +98,24 @@ class _Attempt:
 
     async def run(self) -> Rollout:
         started = time.monotonic()
+        guard = asyncio.timeout(self.parts.settings.rollout_guard_sec)
         try:
-            async with asyncio.timeout(self.parts.settings.rollout_guard_sec):
+            async with guard:
                 status = await self._work_and_grade()
-        except TimeoutError:
-            status, self.message = ExitStatus.GUARD_EXPIRED, f"SWE_ROLLOUT_GUARD_SEC ran out in phase {self.phase}"
         except Exception as error:  # noqa: BLE001  (boundary 1 of 3: the rollout)
-            status, self.message = _status_of(error, self.phase), f"{self.phase}: {type(error).__name__}: {error}"
-            if status is ExitStatus.INTERNAL_ERROR:
-                _log.exception("rollout %s failed in phase %s", self.rollout_id, self.phase)
+            status = self._failed(error, guard_expired=guard.expired())
         self.seconds["total"] = time.monotonic() - started
         return self._record(status)
+
+    def _failed(self, error: Exception, *, guard_expired: bool) -> ExitStatus:
+        if guard_expired:
+            self.message = f"SWE_ROLLOUT_GUARD_SEC ran out in phase {self.phase}"
+            return ExitStatus.GUARD_EXPIRED
+        self.message = f"{self.phase}: {type(error).__name__}: {error}"
+        status = _status_of(error, self.phase)
+        if status is ExitStatus.INTERNAL_ERROR:
+            _log.error("rollout %s failed in phase %s", self.rollout_id, self.phase, exc_info=error)
+        return status
 
     async def _work_and_grade(self) -> ExitStatus:
         submission = await self._work()
@@ -121,7 +130,7 @@ class _Attempt:
             with self._timed("grade"):
                 timeout_sec = self.parts.settings.eval_timeout_sec
                 grading = self.parts.grader.grade(self.task, submission, self._open, timeout_sec=timeout_sec)
-                self.grade = await grading
+                self.grade = _checked(await grading)
         return TRUNCATIONS.get(self.end, self.grade.exit_status) if self.end else self.grade.exit_status
 
     async def _work(self) -> Submission | Grade:
@@ -169,10 +178,13 @@ class _Attempt:
 
     async def _run_agent(self, sandbox: Sandbox, session: Session) -> HarnessResult:
         job = self._job(sandbox, session)
+        limit = asyncio.timeout(job.time_budget_sec + AGENT_SLACK_SEC)
         try:
-            async with asyncio.timeout(job.time_budget_sec + AGENT_SLACK_SEC):
+            async with limit:
                 return await self.parts.harness.run(sandbox, job)
         except TimeoutError:
+            if not limit.expired():
+                raise
             return HarnessResult(AgentEnd.TIME_BUDGET, "cancelled at the end of its time budget")
 
     def _job(self, sandbox: Sandbox, session: Session) -> HarnessJob:
@@ -215,7 +227,7 @@ class _Attempt:
             samples=() if reward is None else self._samples(reward),
             trajectory=self.trajectory,
             seconds=self.seconds,
-            message=self.message,
+            message=_text(self.message),
             attempt=self.attempt,
         )
 
@@ -230,6 +242,22 @@ _EXHAUSTED = {
     "context": AgentEnd.CONTEXT_BUDGET,
     "time": AgentEnd.TIME_BUDGET,
 }
+
+
+def _checked(grade: Grade) -> Grade:
+    """The verdict as it can be rewarded and recorded. Raises: GraderError when it is none."""
+    if not 0.0 <= grade.reward <= 1.0:
+        raise GraderError(f"the grader's reward is {grade.reward}, which is not between 0 and 1")
+    try:
+        orjson.dumps(dict(grade.details))
+    except TypeError as error:
+        raise GraderError(f"the details of the grader's verdict are not JSON: {error}") from error
+    return replace(grade, reward=float(grade.reward), restored=tuple(map(_text, grade.restored)))
+
+
+def _text(words: str) -> str:
+    """``words`` fit for a journal: names of files may hold bytes that are no text."""
+    return words.encode(errors="replace").decode()
 
 
 def _end(result: HarnessResult, exhausted: str) -> AgentEnd:

@@ -3,7 +3,7 @@
 ``runs/<id>/`` holds ``plan.json`` (resolved settings and parts), ``journal.jsonl`` (every rollout), ``metrics.jsonl`` (one
 object for each iteration), ``ledger.jsonl`` (every machine), ``checkpoints/``, ``tensorboard/``, ``logs/`` and
 ``reward.png``. Everything is appended or renamed into place, so a run may be killed at any moment and resumed: rollouts that
-the journal holds are not made again, iterations that ``metrics.jsonl`` holds are not reported again.
+the journal holds are not made again (but for those aborted in an iteration that never ended), iterations that ``metrics.jsonl`` holds are not reported again.
 """
 
 from __future__ import annotations
@@ -140,11 +140,13 @@ def open_run(
 ) -> Run:
     """Open the folder of a new or interrupted run."""
     journal, metrics = Lines(directory / JOURNAL), Lines(directory / METRICS)
+    reported = {row["iteration"] for row in read_lines(metrics.path)}
     recorded: dict[int, dict[str, Rollout]] = {}
     for rollout in read_journal(journal.path):
-        if rollout.iteration >= spec.first_iteration:
+        # What was aborted in an iteration that never ended may be what ended the run: it is tried again.
+        settled = rollout.reward is not None or rollout.iteration in reported
+        if settled and rollout.iteration >= spec.first_iteration:
             recorded.setdefault(rollout.iteration, {})[rollout.id] = rollout
-    reported = {row["iteration"] for row in read_lines(metrics.path)}
     return Run(
         spec, engine, settings, tasks, run_one, directory, watcher, announce, journal, metrics, reported, recorded
     )

@@ -6,7 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from command import Command, rows
+from command import Command, finish, rows
+from repair import repair_row, saying
+from tiny_model import Speller
+
+from agentrl.testing.scripted_engine import ScriptedEngine
+from agentrl_sglang.install import is_installed, venv_path
+from agentrl_sglang.settings import SGLangSettings
 
 COINS = [{"id": f"coin-{i}", "problem": "Toss it.", "level": f"level-{i % 2 + 1}"} for i in range(2)]
 PROMISED = {
@@ -80,3 +86,57 @@ def test_the_main_job_with_the_real_trainer_and_the_local_engine(command, model_
     check_real_training(run, metrics, model_dir)
     plan = json.loads((run / "plan.json").read_text())
     assert plan["parts"]["grader"] == ["coin (AGENTRL_PLUGINS)"]
+
+
+def keys(*lines: str, done: bool = False) -> str:
+    """A reply as terminus-2 wants it."""
+    commands = [{"keystrokes": line + "\n", "duration": 0.3} for line in lines]
+    return json.dumps({"analysis": "a", "plan": "p", "commands": commands, "task_complete": done})
+
+
+async def test_another_agent_and_an_engine_that_runs_already(command, model_dir):
+    replies = [keys("echo fixed > state.txt"), keys(done=True)]
+    async with ScriptedEngine(saying(Speller(model_dir), replies), version="old") as model:
+        variables = {
+            "SWE_AGENT": "Terminus_2",
+            "AGENTRL_ENGINE": model.url,
+            "AGENTRL_TRAINER": "plain",
+            "AGENTRL_PLUGINS": "gated_plugin",
+            "SWE_MAX_NEW_TOKENS": "200",
+            "SWE_MAX_TURNS": "5",
+            "SWE_CONTEXT_TOKENS": "4000",
+        }
+        made = command([repair_row("one"), repair_row("two", level="level-2")], **variables)
+        done = await finish(await made.start("train", "--name", "scripted"))
+    assert done.code == 0, done.output
+    run = made.runs / "scripted"
+    metrics = check_files(made, run, iterations=2)
+    assert [row["reward_by_level"] for row in metrics] == [{"level-1": 1.0, "level-2": 1.0}] * 2
+    assert [update["weight_version"] for update in model.updates] == ["0", "1", "2"]
+    for row in rows(run / "journal.jsonl"):
+        assert row["exit_status"] == "solved"
+        assert [turn["weight_version"] for turn in row["turns"]] == [str(row["iteration"])] * 3
+        # One conversation that only grew is one sample, whatever the agent did in between.
+        assert len(row["samples"]) == 1
+    assert "logprob_abs_diff" not in metrics[0]
+
+
+@pytest.mark.slow
+@pytest.mark.sglang
+def test_the_main_job_with_a_real_sglang_server(command, model_dir):
+    venv = venv_path(SGLangSettings())
+    if not is_installed(venv):
+        pytest.fail(f"there is no SGLang in {venv}; run: python -m agentrl_sglang.install")
+    real = {
+        "AGENTRL_ENGINE": "sglang",
+        "AGENTRL_SGLANG_VENV": str(venv),
+        "AGENTRL_SGLANG_KV_TOKENS": "8192",
+        "AGENTRL_SGLANG_THREADS": "1",
+        "AGENTRL_TRAINER_THREADS": "1",
+        "AGENTRL_LEARNING_RATE": "1e-3",
+    }
+    made = command(COINS, **coin(**real))
+    done = made.run("train", "--name", "sglang")
+    assert done.code == 0, done.output
+    run = made.runs / "sglang"
+    check_real_training(run, check_files(made, run, iterations=2), model_dir)

@@ -7,6 +7,7 @@ counts iterations instead of training. The middleware ``gate`` asks before each 
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from agentrl.api import (
     hookimpl,
     start_leashed,
 )
+
+# These runs need a tokenizer and no torch, whose import would be most of the time that they take.
+sys.modules.setdefault("torch", None)
 
 
 class GatedSettings(PluginSettings):

@@ -12,9 +12,8 @@ from typing import Literal
 
 import aiohttp
 
-from agentrl.api import AgentEnd, ExecResult, HarnessJob, HarnessResult, Layer, Sandbox
+from agentrl.api import AgentEnd, ExecResult, HarnessJob, HarnessResult, Layer, OutOfBudget, Sandbox, ask
 from agentrl_mini_swe import prompts
-from agentrl_mini_swe.model import OutOfBudget, ask
 from agentrl_mini_swe.observation import describe, is_submission, output_text
 from agentrl_mini_swe.reply import ReplyError, read_command
 from agentrl_mini_swe.settings import MiniSweSettings
@@ -69,10 +68,10 @@ class MiniSwe:
         while job.max_turns == 0 or tally.turns < job.max_turns:
             reply = await ask(http, job, messages)
             tally.turns += 1
-            answer = await self._answer(sandbox, job, reply, tally)
+            answer = await self._answer(sandbox, job, reply.content, tally)
             if answer is None:
                 return AgentEnd.FINISHED, "submitted"
-            messages += [prompts.assistant(reply), prompts.user(answer)]
+            messages += [reply.echo(), prompts.user(answer)]
         return AgentEnd.TURN_BUDGET, f"{job.max_turns} turns are over"
 
     async def _answer(self, sandbox: Sandbox, job: HarnessJob, reply: str, tally: _Tally) -> str | None:

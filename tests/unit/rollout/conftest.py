@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 from repair import repair_row, saying
 from tiny_model import Speller, tiny_model
 
-from agentrl.api import Harness, Rollout, Sandbox, SandboxBackend, Task
+from agentrl.api import Grader, Harness, Rollout, Sandbox, SandboxBackend, Task
 from agentrl.gateway.dialects.openai_chat import OpenAIChat
 from agentrl.gateway.engine import SGLangEngine
 from agentrl.gateway.guards import SamplingPolicy
 from agentrl.gateway.server import Gateway
 from agentrl.lease import Lease, Ledger
+from agentrl.rollout.journal import decode, encode
 from agentrl.rollout.one import RolloutId, RolloutParts, run_rollout
 from agentrl.rollout.verify import verify
 from agentrl.settings import resolve
@@ -66,7 +68,7 @@ class Bench:
     state: Path
 
     async def roll(self, row: dict[str, Any] | None = None, *, member: int = 0, attempt: int = 1) -> Rollout:
-        """One rollout; whatever became of it, its record is proved."""
+        """One rollout; whatever became of it, its record is proved and survives the journal."""
         task = self.parts.task_format.read(row or repair_row())
         return await self.run_one(task, RolloutId(0, 0, member), attempt)
 
@@ -74,6 +76,7 @@ class Bench:
         """As the pool calls it."""
         rollout = await run_rollout(task, rollout_id, self.parts, attempt=attempt)
         verify([rollout])
+        assert decode(orjson.loads(orjson.dumps(encode(rollout)))) == rollout
         return rollout
 
     async def when_started(self) -> Sandbox:
@@ -112,11 +115,13 @@ OpenBench = Callable[..., AbstractAsyncContextManager[Bench]]
 
 @pytest.fixture
 def bench(model_dir: Path, codec: Any, local_backend: SandboxBackend, local_state: Path, tmp_path: Path) -> OpenBench:
-    """``async with bench(replies, harness=…, VARIABLE=…)``. However a rollout ends, no machine and no session is left."""
+    """``async with bench(replies, harness=…, grader=…, VARIABLE=…)``. However a rollout ends, no machine and no session is left."""
     speller = Speller(model_dir)
 
     @asynccontextmanager
-    async def opened(replies: Sequence[str], *, harness: Harness | None = None, **variables: str) -> AsyncIterator[Bench]:
+    async def opened(
+        replies: Sequence[str], *, harness: Harness | None = None, grader: Grader | None = None, **variables: str
+    ) -> AsyncIterator[Bench]:
         resolved = resolve({"SWE_MINI_DEMONSTRATION": "false", "SWE_CONTEXT_TOKENS": "4000", **variables})
         settings, machines = resolved.settings, Watched(local_backend)
         async with AsyncExitStack() as stack:
@@ -140,7 +145,7 @@ def bench(model_dir: Path, codec: Any, local_backend: SandboxBackend, local_stat
                 lease=lease,
                 harness=harness or MiniSwe(resolved.read(MiniSweSettings)),
                 task_format=ScaleSweFormat(resolved.read(ScaleSweSettings)),
-                grader=ScaleSweGrader(resolved.read(ScaleSweSettings)),
+                grader=grader or ScaleSweGrader(resolved.read(ScaleSweSettings)),
                 gateway=gateway,
                 model_name="tiny",
             )

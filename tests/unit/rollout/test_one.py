@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from repair import BREAK, CHECK, FIX, SUBMIT, bash, repair_row
 
-from agentrl.api import AgentEnd, ExitStatus, HarnessError, HarnessResult, Outcome
+from agentrl.api import AgentEnd, ExitStatus, Grade, GraderError, HarnessError, HarnessResult, Outcome
 from agentrl.rollout.pool import ATTEMPTS, run_groups
 from agentrl_mini_swe.harness import MiniSwe
 from agentrl_mini_swe.settings import MiniSweSettings
@@ -180,6 +180,10 @@ async def raises_as_bugs_do(sandbox, job):
     raise KeyError("choices")
 
 
+async def runs_into_a_timeout_of_its_own(sandbox, job):
+    raise TimeoutError("some socket")
+
+
 async def says_that_it_crashed(sandbox, job):
     return HarnessResult(AgentEnd.CRASHED, "exit code 139")
 
@@ -194,6 +198,7 @@ async def asks_nothing(sandbox, job):
     [
         (raises_as_harnesses_do, ExitStatus.AGENT_CRASHED),
         (raises_as_bugs_do, ExitStatus.INTERNAL_ERROR),
+        (runs_into_a_timeout_of_its_own, ExitStatus.INTERNAL_ERROR),
         (says_that_it_crashed, ExitStatus.AGENT_CRASHED),
         (asks_nothing, ExitStatus.NO_TURN),
     ],
@@ -202,6 +207,58 @@ async def test_an_agent_program_that_fails_is_no_verdict(bench, act, status):
     async with bench([], harness=Acting(act)) as b:
         rollout = await b.roll()
     assert_aborted(rollout, status)
+
+
+class Judging:
+    """A grader that says ``verdict``, or raises it."""
+
+    def __init__(self, verdict: Any) -> None:
+        self._verdict = verdict
+
+    def check(self, task): ...
+    def gold(self, task): ...
+
+    async def grade(self, task, submission, open_sandbox, *, timeout_sec):
+        if isinstance(self._verdict, Exception):
+            raise self._verdict
+        return self._verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status"),
+    [
+        (GraderError("the parser crashed"), ExitStatus.GRADER_FAILED),
+        (Grade(float("nan"), ExitStatus.SOLVED), ExitStatus.GRADER_FAILED),
+        (Grade(1.5, ExitStatus.SOLVED), ExitStatus.GRADER_FAILED),
+        (Grade(1.0, ExitStatus.SOLVED, {"output": b"raw"}), ExitStatus.GRADER_FAILED),
+        (Grade(1.0, ExitStatus.SOLVED, {"output": "\udcff"}), ExitStatus.GRADER_FAILED),
+        (None, ExitStatus.INTERNAL_ERROR),
+        (TimeoutError("some socket"), ExitStatus.INTERNAL_ERROR),
+    ],
+)
+async def test_a_grader_that_says_no_verdict_is_no_verdict(bench, verdict, status):
+    async with bench([FIX, SUBMIT], grader=Judging(verdict)) as b:
+        rollout = await b.roll()
+    assert_aborted(rollout, status)
+    assert rollout.grade is None
+
+
+async def test_words_that_are_not_text_do_not_break_the_journal(bench):
+    async def act(sandbox, job):
+        raise HarnessError("no such file: \udcff")
+
+    async with bench([], harness=Acting(act)) as b:
+        rollout = await b.roll()
+    assert_aborted(rollout, ExitStatus.AGENT_CRASHED)
+    assert "no such file: ?" in rollout.message
+
+
+async def test_odd_names_among_the_restored_files_do_not_break_the_journal(bench):
+    odd = bash("mkdir $'d\\xff'; touch $'d\\xff/conftest.py'; echo fixed > state.txt")
+    async with bench([odd, SUBMIT]) as b:
+        rollout = await b.roll()
+    assert rollout.exit_status is ExitStatus.SOLVED
+    assert len(rollout.grade.restored) == 1
 
 
 # --------------------------------------------------------------------------------------------------------- others

@@ -49,6 +49,7 @@ from agentrl.tools.leash import Leashed, start_leashed
 from agentrl.tools.patch import Captured, apply_patch, capture_patch, changed_paths, read_base, restore_paths, show_file
 from agentrl.tools.processes import kill_agent_processes
 from agentrl.tools.rawgit import fresh_path
+from agentrl.tools.upload import upload_file, write_layer
 from agentrl.trainer import Trainer, TrainingRun, TrainSpec
 from agentrl.types import (
     Capabilities,
@@ -179,4 +180,6 @@ __all__ = [
     "run_detached",
     "show_file",
     "start_leashed",
+    "upload_file",
+    "write_layer",
 ]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from agentrl.outcomes import AgentEnd, ExitStatus, Outcome
@@ -76,11 +77,16 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool offered to the model; ``parameters`` is a JSON schema."""
+    """A tool offered to the model; ``parameters`` is a JSON schema.
+
+    ``freeform``: the client's tool takes bare text. The model sees a function with the one string ``input``; the dialect
+    translates its calls back.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    freeform: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +117,15 @@ Finish = Literal["stop", "tool_calls", "length", "abort"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one turn answers. ``message`` has at least one block; ``turn_id`` names the recorded turn."""
+    """What one turn answers. ``message`` has at least one block; ``turn_id`` names the recorded turn, ``tools`` are those that
+    the request offered."""
 
     message: Message
     finish: Finish
     usage: Usage
     turn_id: str
     model: str = ""
+    tools: tuple[Tool, ...] = ()
 
 
 # ---------------------------------------------------------------------------------------------------- engine
@@ -238,16 +246,23 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Something baked into an image once per digest: ``files`` are written (path → bytes, mode 0755), then ``commands`` run as root."""
+    """Something baked into an image once per digest: files are written (mode 0755), then ``commands`` run as root.
+
+    ``files``: path → bytes. ``fetched``: path → a blocking function that gets a file onto the host and returns where it is, for
+    what is big or has to be downloaded. It is called only when the layer is baked, so ``name`` must tell versions apart.
+    :func:`agentrl.tools.upload.write_layer` writes both into a sandbox.
+    """
 
     name: str
     commands: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
+    fetched: Mapping[str, Callable[[], Path]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 over name, commands and files."""
-        h = hashlib.sha256(json.dumps([self.name, list(self.commands)]).encode())
+        """Hex SHA-256 over name, commands, files and the paths of what is fetched."""
+        words = [self.name, list(self.commands), *([sorted(self.fetched)] if self.fetched else [])]
+        h = hashlib.sha256(json.dumps(words).encode())
         for path in sorted(self.files):
             h.update(path.encode() + b"\0" + hashlib.sha256(self.files[path]).digest())
         return h.hexdigest()
@@ -357,7 +372,7 @@ class Rollout:
     """One attempt, boot to grade, as it is journalled.
 
     ``reward`` is None exactly when ``outcome`` is ``aborted`` (no grade, no reward). ``samples`` is empty then.
-    ``seconds``: phase → duration; phases that did not happen are absent.
+    ``seconds``: phase → duration; phases that did not happen are absent. ``details``: what the harness reported.
     """
 
     id: str
@@ -375,6 +390,7 @@ class Rollout:
     seconds: Mapping[str, float]
     message: str = ""
     attempt: int = 1
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The ``agentrl`` command: a table of subcommands, each imported only when it is the one that runs.
 
-A :class:`~agentrl.errors.UsageError` is printed as what it says, without a traceback, and ends with exit code 2.
+What agentrl raises on purpose is printed as what it says, without a traceback: exit code 2 for the user's mistakes
+(:class:`~agentrl.errors.UsageError`), 1 for the world's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import agentrl
-from agentrl.errors import UsageError
+from agentrl.errors import AgentrlError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except UsageError as error:
         typer.echo(f"agentrl: {error}", err=True)
         sys.exit(2)
+    except AgentrlError as error:  # the world's fault: its words say more than a traceback
+        typer.echo(f"agentrl: {type(error).__name__}: {error}", err=True)
+        sys.exit(1)
 
 
 def make_app(words: Sequence[str]) -> typer.Typer:

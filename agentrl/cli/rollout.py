@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.assignments import Assignments, read_assignments
@@ -18,8 +20,8 @@ from agentrl.plugins import load_plugins
 from agentrl.rollout.assembly import assemble
 from agentrl.rollout.journal import FILE, encode
 from agentrl.rollout.lines import Lines
-from agentrl.rollout.one import RolloutId
 from agentrl.rollout.plan import Plan, make_plan
+from agentrl.rollout.pool import run_groups
 from agentrl.rollout.saved import save_plan
 from agentrl.settings import did_you_mean, resolve
 from agentrl.types import Rollout, Task
@@ -35,7 +37,7 @@ def rollout(
     resolved = resolve(overrides=read_assignments(assignments))
     plan = make_plan(resolved, load_plugins(resolved), purpose="rollout").require()
     chosen = _choose(plan.tasks, task)
-    directory = (plan.settings.run_dir / f"rollout-{time.strftime('%Y%m%d-%H%M%S')}").resolve()
+    directory = (plan.settings.run_dir / f"rollout-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}").resolve()
     save_plan(plan, directory)
     rollouts = asyncio.run(_roll(plan, chosen, count, directory, console))
     console.print(_table(rollouts))
@@ -43,18 +45,22 @@ def rollout(
     return int(any(r.reward is None for r in rollouts))
 
 
-async def _roll(plan: Plan, task: Task, count: int, directory: Path, console: Console) -> list[Rollout]:
+async def _roll(plan: Plan, task: Task, count: int, directory: Path, console: Console) -> Sequence[Rollout]:
     journal = Lines(directory / FILE)
     with console.status("starting") as status:
         async with assemble(plan, directory, tell=status.update) as assembly:
-            status.update(f"{count} rollouts of {task.id}")
-            running = [assembly.run_one(task, RolloutId(0, 0, member), 1) for member in range(count)]
-            rollouts: list[Rollout] = []
-            for finished in asyncio.as_completed(running):
-                rollouts.append(await finished)
-                journal.append(encode(rollouts[-1]))
+            status.update(f"{count} rollouts of {escape(task.id)}")
+            [group] = await run_groups(
+                [task],
+                iteration=0,
+                group_size=count,
+                concurrency=plan.settings.concurrency,
+                run_one=assembly.run_one,
+                done={},
+                finished=lambda rollout: journal.append(encode(rollout)),
+            )
     journal.close()
-    return rollouts
+    return group.rollouts
 
 
 def _choose(tasks: Sequence[Task], name: str) -> Task:
@@ -70,9 +76,10 @@ def _table(rollouts: Sequence[Rollout]) -> Table:
     table = Table()
     for head in ("rollout", "task", "ended", "reward", "turns", "tokens", "seconds", "message"):
         table.add_column(head, justify="right" if head in ("reward", "turns", "tokens", "seconds") else "left")
-    for r in sorted(rollouts, key=lambda r: r.id):
+    for r in rollouts:
         tokens = sum(len(turn.generation.ids) for turn in r.trajectory.turns)
         reward = "-" if r.reward is None else f"{r.reward:g}"
         turns, seconds = str(len(r.trajectory.turns)), f"{r.seconds['total']:.1f}"
-        table.add_row(r.id, r.task_id, r.exit_status, reward, turns, str(tokens), seconds, r.message)
+        words = escape(r.task_id), r.exit_status, reward, turns, str(tokens), seconds, escape(r.message)
+        table.add_row(r.id, *words)
     return table

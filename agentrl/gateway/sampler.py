@@ -57,7 +57,8 @@ class Sampler:
         parsed = await parts.offload(size, parts.codec.parse, generation.ids, self._request.tools, _mint)
         self.malformed = parsed.malformed
         message, usage = _audible(parsed.message), Usage(len(prompt), len(generation.ids))
-        reply = Reply(message, _finish(generation, message), usage, self._turn_id, self._request.model)
+        request = self._request
+        reply = Reply(message, _finish(generation, message), usage, self._turn_id, request.model, request.tools)
         self._sampled = (reply, generation)
         if self.aborted:
             raise EngineUnavailable("the engine aborted this generation; ask again")

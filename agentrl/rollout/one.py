@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 
@@ -95,6 +96,7 @@ class _Attempt:
     end: AgentEnd | None = None
     grade: Grade | None = None
     message: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     async def run(self) -> Rollout:
         started = time.monotonic()
@@ -147,6 +149,7 @@ class _Attempt:
             with self._timed("agent"):
                 result = await self._run_agent(sandbox, session)
                 self.end, self.message = _end(result, session.exhausted), result.message
+                self.details = _reported(result)
                 self.trajectory = await parts.gateway.close_session(session)
             with self._timed("collect"):
                 submission = await self._collect(parts.task_format.collect(sandbox, task, prepared))
@@ -229,6 +232,7 @@ class _Attempt:
             seconds=self.seconds,
             message=_text(self.message),
             attempt=self.attempt,
+            details=self.details,
         )
 
     def _samples(self, reward: float) -> tuple[Sample, ...]:
@@ -242,6 +246,14 @@ _EXHAUSTED = {
     "context": AgentEnd.CONTEXT_BUDGET,
     "time": AgentEnd.TIME_BUDGET,
 }
+
+
+def _reported(result: HarnessResult) -> Mapping[str, Any]:
+    """The harness's details as they can be recorded. Raises: HarnessError when they cannot."""
+    try:
+        return dict(orjson.loads(orjson.dumps(dict(result.details))))
+    except TypeError as error:
+        raise HarnessError(f"the details of the harness's result are not JSON: {error}") from error
 
 
 def _checked(grade: Grade) -> Grade:

@@ -3,7 +3,8 @@
 ``runs/<id>/`` holds ``plan.json`` (resolved settings and parts), ``journal.jsonl`` (every rollout), ``metrics.jsonl`` (one
 object for each iteration), ``ledger.jsonl`` (every machine), ``checkpoints/``, ``tensorboard/``, ``logs/`` and
 ``reward.png``. Everything is appended or renamed into place, so a run may be killed at any moment and resumed: rollouts that
-the journal holds are not made again (but for those aborted in an iteration that never ended), iterations that ``metrics.jsonl`` holds are not reported again.
+the journal holds are not made again, iterations that ``metrics.jsonl`` holds are not reported again. Only rollouts that were
+aborted in an iteration that never ended are tried again, for they may be what ended the run.
 """
 
 from __future__ import annotations
@@ -143,7 +144,6 @@ def open_run(
     reported = {row["iteration"] for row in read_lines(metrics.path)}
     recorded: dict[int, dict[str, Rollout]] = {}
     for rollout in read_journal(journal.path):
-        # What was aborted in an iteration that never ended may be what ended the run: it is tried again.
         settled = rollout.reward is not None or rollout.iteration in reported
         if settled and rollout.iteration >= spec.first_iteration:
             recorded.setdefault(rollout.iteration, {})[rollout.id] = rollout

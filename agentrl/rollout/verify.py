@@ -39,11 +39,12 @@ class Report:
 
 def verify(rollouts: Iterable[Rollout]) -> Report:
     """Check all rollouts. Raises: Violation at the first broken promise."""
-    report, seen = Report(), set[str]()
+    report, settled = Report(), set[str]()
     for rollout in rollouts:
-        if rollout.id in seen:
-            raise Violation(f"{rollout.id}: recorded twice")
-        seen.add(rollout.id)
+        if rollout.id in settled:
+            raise Violation(f"{rollout.id}: recorded again after it had a reward")
+        if rollout.reward is not None:
+            settled.add(rollout.id)
         _verify_rollout(rollout, report)
     return report
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -140,7 +139,11 @@ async def test_a_run_that_is_ended_at_every_step_comes_to_its_end(stage, endings
 
 async def test_a_killed_run_goes_on_where_it_was(stage):
     async with stage() as s:
-        await interrupt(s, await s.until("turn i1-g0-r1 1", "--name", "it"), KILL)
+        process = await s.until("turn i1-g0-r1 1", "--name", "it")
+        alive = "\n".join(s.command.traces())
+        for program in ("bwrap", "sleep 1000", "bin/agentrl train"):
+            assert program in alive, "the search for traces would not find one"
+        await interrupt(s, process, KILL)
         before = (s.run / "journal.jsonl").read_bytes()
         assert [row["iteration"] for row in rows(s.run / "metrics.jsonl")] == [0]
         done = await s.train("--resume", "it")
@@ -218,4 +221,4 @@ def test_a_name_that_is_taken_is_refused(command):
     done = made.run("train", "--name", "one")
     assert done.code == 2
     assert "go on with it by --resume one" in done.output
-    assert os.listdir(made.runs / "one") == ["metrics.jsonl"]
+    assert [path.name for path in (made.runs / "one").iterdir()] == ["metrics.jsonl"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl.dialect import Route
 from agentrl.errors import BadRequest
-from agentrl.gateway.dialects.content import arguments_of, limit_at, list_at, object_at, stops_at, string_at
+from agentrl.gateway.dialects.content import arguments_of, limit_at, list_at, object_at, parts_of, stops_at, string_at
 from agentrl.gateway.dialects.errors import judge
 from agentrl.gateway.wire import dumps
 from agentrl.types import Block, ChatRequest, Message, Reply, Text, Thinking, Tool, ToolCall, ToolResult
@@ -93,10 +93,6 @@ class AnthropicMessages:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def _parts(content: Any, where: str) -> Sequence[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list_at(content, where)
-
-
 def _text(part: Any, where: str) -> str:
     part = object_at(part, where)
     if part.get("type") != "text":
@@ -105,7 +101,7 @@ def _text(part: Any, where: str) -> str:
 
 
 def _system(content: Any) -> Iterator[Message]:
-    said = [_text(p, "system") for p in _parts(content, "system")]
+    said = [_text(p, "system") for p in parts_of(content, "system")]
     blocks = tuple(Text(text) for text in said if not text.startswith(_ATTRIBUTION))
     if blocks:
         yield Message("system", blocks)
@@ -113,7 +109,7 @@ def _system(content: Any) -> Iterator[Message]:
 
 def _messages(entry: Mapping[str, Any], where: str) -> Iterator[Message]:
     """One wire message; results of tools become messages of their own, what the user says between them stays in order."""
-    role, parts = entry.get("role"), _parts(entry.get("content"), f"{where}.content")
+    role, parts = entry.get("role"), parts_of(entry.get("content"), f"{where}.content")
     match role:
         case "system":
             yield Message("system", tuple(Text(_text(p, f"{where}.content")) for p in parts) or (Text(""),))
@@ -141,7 +137,7 @@ def _user(parts: Sequence[Any], where: str) -> Iterator[Message]:
 
 def _result(part: Mapping[str, Any], where: str) -> ToolResult:
     call_id = string_at(part.get("tool_use_id"), f"{where}.tool_use_id")
-    text = "\n".join(_result_text(p, where) for p in _parts(part.get("content"), f"{where}.content"))
+    text = "\n".join(_result_text(p, where) for p in parts_of(part.get("content"), f"{where}.content"))
     return ToolResult(call_id, text, part.get("is_error") is True)
 
 

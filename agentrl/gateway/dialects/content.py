@@ -57,3 +57,19 @@ def arguments_of(raw: Any) -> Mapping[str, Any]:
         except BadRequest:
             pass
     return {"arguments": raw}
+
+
+def parts_of(content: Any, where: str) -> Sequence[Any]:
+    """Content as a list of parts: a string is one text part, null none."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list_at(content, where)
+
+
+def text_of(part: Any, where: str, *, lenient: bool = False) -> str:
+    """The text of one content part of OpenAI's APIs; ``lenient``: other media become a remark. Raises: BadRequest."""
+    part = object_at(part, where)
+    kind = part.get("type")
+    if kind in ("text", "input_text", "output_text", "refusal"):
+        return string_at(part.get("refusal" if kind == "refusal" else "text"), where)
+    if lenient:
+        return f"[{kind} omitted: this model reads text only]"
+    raise BadRequest(f"{where}: content of type {kind!r} is not supported, this model reads text only")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from agentrl.errors import (
     BadRequest,
@@ -15,6 +17,15 @@ from agentrl.errors import (
 )
 
 RETRY_AFTER_SEC = 2
+_OPENAI: Mapping[str, tuple[int, str, str | None]] = {
+    "bad_request": (400, "invalid_request_error", None),
+    "unauthorized": (401, "invalid_request_error", "invalid_api_key"),
+    "closed": (410, "invalid_request_error", "session_closed"),
+    "context": (400, "invalid_request_error", "context_length_exceeded"),
+    "budget": (429, "budget_exhausted", "budget_exhausted"),
+    "overloaded": (503, "server_error", "engine_overloaded"),
+    "internal": (500, "server_error", None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +57,11 @@ def judge(error: Exception) -> Verdict:
         case EngineUnavailable():
             return Verdict("overloaded", str(error), {"retry-after": str(RETRY_AFTER_SEC)})
     return Verdict("internal", f"internal error of the gateway ({type(error).__name__}); its log says more")
+
+
+def openai_error(error: Exception) -> tuple[int, dict[str, Any], Mapping[str, str]]:
+    """(HTTP status, JSON body, extra headers) in the shape that OpenAI's APIs share; ``param`` names an exhausted budget."""
+    verdict = judge(error)
+    status, kind, code = _OPENAI[verdict.kind]
+    body = {"message": verdict.message, "type": kind, "param": verdict.budget or None, "code": code}
+    return status, {"error": body}, verdict.headers

@@ -12,20 +12,19 @@ from typing import Any
 
 from agentrl.dialect import Route
 from agentrl.errors import BadRequest
-from agentrl.gateway.dialects.content import arguments_of, limit_at, list_at, object_at, stops_at, string_at
-from agentrl.gateway.dialects.errors import judge
+from agentrl.gateway.dialects.content import (
+    arguments_of,
+    limit_at,
+    list_at,
+    object_at,
+    parts_of,
+    stops_at,
+    string_at,
+    text_of,
+)
+from agentrl.gateway.dialects.errors import openai_error
 from agentrl.gateway.wire import dumps
 from agentrl.types import Block, ChatRequest, Message, Reply, Text, Thinking, Tool, ToolCall, ToolResult
-
-_ERRORS: Mapping[str, tuple[int, str, str | None]] = {
-    "bad_request": (400, "invalid_request_error", None),
-    "unauthorized": (401, "invalid_request_error", "invalid_api_key"),
-    "closed": (410, "invalid_request_error", "session_closed"),
-    "context": (400, "invalid_request_error", "context_length_exceeded"),
-    "budget": (429, "budget_exhausted", "budget_exhausted"),
-    "overloaded": (503, "server_error", "engine_overloaded"),
-    "internal": (500, "server_error", None),
-}
 
 
 class OpenAIChat:
@@ -86,10 +85,7 @@ class OpenAIChat:
 
     def error(self, error: Exception) -> tuple[int, Mapping[str, Any], Mapping[str, str]]:
         """(HTTP status, JSON body, extra headers)."""
-        verdict = judge(error)
-        status, kind, code = _ERRORS[verdict.kind]
-        body = {"error": {"message": verdict.message, "type": kind, "param": verdict.budget or None, "code": code}}
-        return status, body, verdict.headers
+        return openai_error(error)
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -106,28 +102,13 @@ def _message(entry: Mapping[str, Any], where: str) -> Message:
             return Message("assistant", _assistant(entry, where))
         case "tool":
             call_id = string_at(entry.get("tool_call_id", ""), f"{where}.tool_call_id")
-            text = "\n".join(_part(p, f"{where}.content", lenient=True) for p in _parts(content, f"{where}.content"))
+            text = "\n".join(text_of(p, f"{where}.content", lenient=True) for p in parts_of(content, f"{where}.content"))
             return Message("tool", (ToolResult(call_id, text),))
     raise BadRequest(f"{where}.role: must be system, developer, user, assistant or tool, not {role!r}")
 
 
-def _parts(content: Any, where: str) -> Sequence[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list_at(content, where)
-
-
-def _part(part: Any, where: str, *, lenient: bool = False) -> str:
-    """The text of one content part; ``lenient``: other media become a remark."""
-    part = object_at(part, where)
-    kind = part.get("type")
-    if kind in ("text", "input_text", "output_text", "refusal"):
-        return string_at(part.get("refusal" if kind == "refusal" else "text"), where)
-    if lenient:
-        return f"[{kind} omitted: this model reads text only]"
-    raise BadRequest(f"{where}: content of type {kind!r} is not supported, this model reads text only")
-
-
 def _texts(content: Any, where: str) -> tuple[Text, ...]:
-    return tuple(Text(_part(p, where)) for p in _parts(content, where)) or (Text(""),)
+    return tuple(Text(text_of(p, where)) for p in parts_of(content, where)) or (Text(""),)
 
 
 def _assistant(entry: Mapping[str, Any], where: str) -> tuple[Block, ...]:
@@ -135,7 +116,7 @@ def _assistant(entry: Mapping[str, Any], where: str) -> tuple[Block, ...]:
     thought = entry.get("reasoning_content") or entry.get("reasoning")
     if isinstance(thought, str):
         blocks.append(Thinking(thought))
-    said = (_part(p, f"{where}.content") for p in _parts(entry.get("content"), f"{where}.content"))
+    said = (text_of(p, f"{where}.content") for p in parts_of(entry.get("content"), f"{where}.content"))
     blocks += [Text(text) for text in said if text]
     for i, call in enumerate(list_at(entry.get("tool_calls"), f"{where}.tool_calls")):
         at = f"{where}.tool_calls.{i}"

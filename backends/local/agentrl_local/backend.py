@@ -26,6 +26,7 @@ from agentrl.api import (
     SandboxRefused,
     SandboxSpec,
     SettingsError,
+    write_layer,
 )
 from agentrl_local.boot import Boot, start
 from agentrl_local.cgroups import Cgroups, find_cgroups, make_groups, plan_groups
@@ -164,8 +165,7 @@ class LocalBackend:
         spec = SandboxSpec(image=below, resources=resources, network=True)
         sandbox = await self.create(spec, labels={"agentrl-layer": layer.name}, lifetime_sec=BUILD_SEC)
         try:
-            for path, data in layer.files.items():
-                await sandbox.write_file(path, data, mode=0o755)
+            await write_layer(sandbox, layer)
             for command in layer.commands:
                 result = await sandbox.exec(command, timeout_sec=BUILD_SEC, cwd="/")
                 if not result.ok:

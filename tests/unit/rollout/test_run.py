@@ -11,6 +11,7 @@ from agentrl.outcomes import ExitStatus
 from agentrl.rollout.journal import read_journal
 from agentrl.rollout.lines import read_lines
 from agentrl.rollout.run import open_run
+from agentrl.rollout.verify import verify
 from agentrl.settings import resolve
 from agentrl.trainer import TrainSpec
 from agentrl.types import Task
@@ -106,6 +107,30 @@ async def test_too_many_aborted_rollouts_stop_the_run_with_their_causes(tmp_path
     with pytest.raises(TrainerError, match="4 of 4 rollouts were aborted(.|\n)*4 x image_unavailable: no such image"):
         await run.groups(0)
     run.close()
+
+
+async def test_what_ended_a_run_is_tried_again_when_it_goes_on(tmp_path):
+    async def lost_once(task, rollout_id, attempt):
+        if rollout_id.iteration == 0 and rollout_id.member == 0:
+            return await solved(task, rollout_id, attempt)
+        rollout = two_turns(str(rollout_id), reward=None, status=ExitStatus.TASK_INVALID)
+        return replace(rollout, iteration=rollout_id.iteration)
+
+    run = open_at(tmp_path, Silent(), run_one=lost_once)
+    await run.groups(0)
+    await run.report(0, {}, {})
+    with pytest.raises(TrainerError):
+        await run.groups(1)
+    run.close()
+    watcher = Silent()
+    again = open_at(tmp_path, watcher)
+    first, second = await again.groups(0), await again.groups(1)
+    again.close()
+    # The iteration that was reported stays as it was; all of the one that failed was aborted, and is made again.
+    assert sorted(r.id for g in first for r in g.rollouts if r.reward is None) == ["i0-g0-r1", "i0-g1-r1"]
+    assert sorted(watcher.made) == ["i1-g0-r0", "i1-g0-r1", "i1-g1-r0", "i1-g1-r1"]
+    assert all(r.reward == 1.0 for g in second for r in g.rollouts)
+    assert verify(read_journal(tmp_path / "journal.jsonl")).aborted == 6
 
 
 async def test_both_runs_of_one_seed_ask_for_the_same_tasks(tmp_path):

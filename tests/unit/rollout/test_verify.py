@@ -94,5 +94,13 @@ def test_an_aborted_rollout_with_samples_is_found():
 
 
 def test_a_rollout_counted_twice_is_found():
-    with pytest.raises(Violation, match="recorded twice"):
+    with pytest.raises(Violation, match="recorded again"):
         verify([two_turns(), two_turns()])
+
+
+def test_an_aborted_rollout_may_be_made_again_and_counts_once():
+    lost = two_turns(reward=None, status=ExitStatus.ENGINE_FAILED)
+    report = verify([lost, lost, two_turns()])
+    assert (report.rollouts, report.aborted, report.samples) == (3, 2, 1)
+    with pytest.raises(Violation, match="recorded again"):
+        verify([two_turns(), lost])

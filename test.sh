@@ -14,6 +14,7 @@ for tool in git tmux; do # run inside the sandboxes, which show this machine's o
 done
 
 if [ $# = 0 ]; then
+    python -m agentrl_sglang.install # a real SGLang server in a venv of its own, once
     ruff format --check --quiet .
     ruff check --quiet .
     mypy

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentrl.engine import EngineSpec
+from agentrl.errors import PlanError
 from agentrl.gateway.engine import SGLangEngine
 from agentrl.gateway.guards import SamplingPolicy
+from agentrl.gateway.relay import Relay
 from agentrl.gateway.server import Gateway
-from agentrl.lease import Lease
+from agentrl.gateway.upstream import Upstream
+from agentrl.lease import Lease, collect_garbage
 from agentrl.rollout.one import RolloutId, RolloutParts, run_rollout
 from agentrl.rollout.plan import Plan
 from agentrl.settings import Settings
@@ -33,8 +36,15 @@ class Assembly:
     """Everything that rollouts need, running."""
 
     plan: Plan
-    engine: SGLangEngine
     parts: RolloutParts
+    sampler: SGLangEngine | None
+
+    @property
+    def engine(self) -> SGLangEngine:
+        """What samples tokens. Raises: PlanError when the model is only asked, through somebody else's API."""
+        if self.sampler is None:
+            raise PlanError([f"{self.plan.settings.engine} is no engine: it gives no tokens"])
+        return self.sampler
 
     async def run_one(self, task: Task, rollout_id: RolloutId, attempt: int) -> Rollout:
         """One attempt, announced to plugins."""
@@ -55,13 +65,8 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
     """
     settings, chosen = plan.settings, plan.parts
     async with AsyncExitStack() as stack:
-        # The engine loads its weights in a process of its own, meanwhile the tokenizer loads in a thread.
-        tell(f"starting engine {settings.engine}")
-        url, codec = await _both(_engine_url(plan, directory, stack), asyncio.to_thread(_codec, settings))
-        engine = SGLangEngine(url, timeout_sec=settings.turn_timeout_sec)
-        stack.push_async_callback(engine.aclose)
-        await engine.health()
-        gateway = _gateway(plan, codec, engine)
+        engine = None if plan.remote else await _start_engine(plan, directory, stack, tell)
+        gateway = _relay(plan, stack) if engine is None else _gateway(plan, *engine)
         stack.push_async_callback(gateway.aclose)
         await gateway.start()
         stack.push_async_callback(chosen.backend.aclose)
@@ -73,6 +78,8 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
             boot_retries=settings.boot_retries,
         )
         stack.push_async_callback(lease.aclose)
+        # What an earlier process of this run left behind when it was killed.
+        await collect_garbage(chosen.backend, run_id=directory.name)
         parts = RolloutParts(
             settings=settings,
             backend=chosen.backend,
@@ -81,9 +88,22 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
             task_format=chosen.task_format,
             grader=chosen.grader,
             gateway=gateway,
-            model_name=_model(settings).resolve().name,
+            model_name=settings.remote_model if engine is None else _model(settings).resolve().name,
         )
-        yield Assembly(plan, engine, parts)
+        yield Assembly(plan, parts, None if engine is None else engine[1])
+
+
+async def _start_engine(
+    plan: Plan, directory: Path, stack: AsyncExitStack, tell: Callable[[str], None]
+) -> tuple[Codec, SGLangEngine]:
+    """The engine loads its weights in a process of its own, meanwhile the tokenizer loads in a thread."""
+    settings = plan.settings
+    tell(f"starting engine {settings.engine}")
+    url, codec = await _both(_engine_url(plan, directory, stack), asyncio.to_thread(_codec, settings))
+    engine = SGLangEngine(url, timeout_sec=settings.turn_timeout_sec)
+    stack.push_async_callback(engine.aclose)
+    await engine.health()
+    return codec, engine
 
 
 async def _both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B]) -> tuple[A, B]:
@@ -121,6 +141,29 @@ def _model(settings: Settings) -> Path:
     return settings.model
 
 
+def _sampling(settings: Settings) -> SamplingPolicy:
+    return SamplingPolicy(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens)
+
+
+def _relay(plan: Plan, stack: AsyncExitStack) -> Gateway:
+    """In front of somebody else's model."""
+    settings, chosen = plan.settings, plan.parts
+    assert plan.remote is not None, "only a plan with a remote model is relayed"
+    api, url = plan.remote
+    upstream = Upstream(
+        api, url, model=settings.remote_model, key=_key(settings), timeout_sec=settings.turn_timeout_sec
+    )
+    stack.push_async_callback(upstream.aclose)
+    relay = Relay(upstream, _sampling(settings), chosen.middleware, settings.context_tokens, settings.turn_timeout_sec)
+    return Gateway.relaying(relay, dialects=chosen.dialects, bind_host=settings.bind_host, port=settings.port)
+
+
+def _key(settings: Settings) -> str:
+    if settings.remote_api_key:
+        return settings.remote_api_key.get_secret_value()
+    return settings.remote_api_key_file.read_text().strip() if settings.remote_api_key_file else ""
+
+
 def _gateway(plan: Plan, codec: Codec, engine: SGLangEngine) -> Gateway:
     settings = plan.settings
 
@@ -130,7 +173,7 @@ def _gateway(plan: Plan, codec: Codec, engine: SGLangEngine) -> Gateway:
     return Gateway(
         codec=codec,
         engine=engine,
-        sampling=SamplingPolicy(settings.temperature, settings.top_p, settings.top_k, settings.max_new_tokens),
+        sampling=_sampling(settings),
         dialects=plan.parts.dialects,
         middleware=plan.parts.middleware,
         bind_host=settings.bind_host,

@@ -110,7 +110,7 @@ def launcher(name: str) -> LocalEngine | SGLangLauncher:
         return LocalEngine(LocalEngineSettings(threads=1, slots=4))
     settings = SGLangSettings(threads=1, kv_tokens=8192)
     if not is_installed(venv_path(settings)):
-        pytest.skip("SGLang is not installed; run: python -m agentrl_sglang.install")
+        pytest.fail("SGLang is not installed; run: python -m agentrl_sglang.install")
     return SGLangLauncher(settings)
 
 

@@ -76,7 +76,7 @@ def _metrics(
         "groups_ungraded": float(sum(not group.graded for group in groups)),
         "rollouts_trained": float(len(advantages)),
         "samples_trained": float(len(rows)),
-        "tokens_trained": float(sum(row.trained for row in rows)),
+        "tokens_updated": float(sum(row.trained for row in rows)),
     }
     if advantages:
         metrics["advantage_mean"] = fmean(advantages)

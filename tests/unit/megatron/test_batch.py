@@ -41,7 +41,7 @@ def test_aborted_rollouts_and_uniform_groups_leave_the_batch_and_are_counted(mak
     assert batch.metrics["groups_ungraded"] == 1
     assert batch.metrics["rollouts_trained"] == 2
     assert batch.metrics["samples_trained"] == 2
-    assert batch.metrics["tokens_trained"] == 4 + 6
+    assert batch.metrics["tokens_updated"] == 4 + 6
 
 
 def test_without_spread_there_is_no_batch_and_no_advantage_to_report(make_group):

@@ -157,7 +157,7 @@ def check_the_whole_run(run: ScriptedRun, model_dir: Path) -> None:
     assert [iteration for iteration, _, _ in run.reports] == [0, 1, 2, 3]
     _, metrics, seconds = run.reports[0]
     assert metrics["samples_trained"] == 3
-    assert metrics["tokens_trained"] == 4 + 5 + 6
+    assert metrics["tokens_updated"] == 4 + 5 + 6
     assert metrics["groups_uniform"] == 1
     assert metrics["learning_rate"] == 1e-3
     assert metrics["grad_norm"] > 0

@@ -46,7 +46,18 @@ from agentrl.tools.chat import ChatAnswer, ChatMessages, OutOfBudget, ask
 from agentrl.tools.detached import run_detached
 from agentrl.tools.git import freeze_start, prune_future
 from agentrl.tools.leash import Leashed, start_leashed
-from agentrl.tools.patch import Captured, apply_patch, capture_patch, changed_paths, read_base, restore_paths, show_file
+from agentrl.tools.network import fetching_line
+from agentrl.tools.npm import fetch_npm, npm_missing
+from agentrl.tools.patch import (
+    Captured,
+    apply_patch,
+    capture_patch,
+    changed_paths,
+    patched_paths,
+    read_base,
+    restore_paths,
+    show_file,
+)
 from agentrl.tools.processes import kill_agent_processes
 from agentrl.tools.rawgit import fresh_path
 from agentrl.tools.upload import upload_file, write_layer
@@ -170,10 +181,14 @@ __all__ = [
     "capture_patch",
     "changed_paths",
     "environment",
+    "fetch_npm",
+    "fetching_line",
     "freeze_start",
     "fresh_path",
     "hookimpl",
     "kill_agent_processes",
+    "npm_missing",
+    "patched_paths",
     "prune_future",
     "read_base",
     "restore_paths",

@@ -10,4 +10,6 @@ def agentrl_register_dialects(register: Register) -> None:
     """The wire APIs that agents talk."""
     register("openai-chat", "agentrl.gateway.dialects.openai_chat:OpenAIChat", summary="OpenAI Chat Completions")
     register("anthropic", "agentrl.gateway.dialects.anthropic:AnthropicMessages", summary="Anthropic Messages")
-    register("openai-responses", "agentrl.gateway.dialects.openai_responses:OpenAIResponses", summary="OpenAI Responses")
+    register(
+        "openai-responses", "agentrl.gateway.dialects.openai_responses:OpenAIResponses", summary="OpenAI Responses"
+    )

@@ -56,5 +56,5 @@ class Dialect(Protocol):
         ...
 
     def error(self, error: Exception) -> tuple[int, Mapping[str, Any], Mapping[str, str]]:
-        """(HTTP status, JSON body, extra headers) in the API's own shape; CONTRACTS: nothing of ours is a 400, nothing of the client's a 500."""
+        """(HTTP status, JSON body, extra headers) in the API's own shape: nothing of ours is a 400, nothing of the client's a 500."""
         ...

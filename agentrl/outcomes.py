@@ -1,10 +1,15 @@
 """How a rollout ends: one closed vocabulary and the one table that decides what follows from it.
 
-``graded``    a grader gave a verdict; the reward may be 0.
-``truncated`` a budget ran out; graded when there was something to grade, so there is a reward too.
-``aborted``   no verdict could be had: no reward, out of the batch, counted by cause.
+- ``graded``: a grader gave a verdict; the reward may be 0.
+- ``truncated``: a budget ran out and what was there got graded, so there is a reward too.
+- ``aborted``: no verdict could be had: no reward, out of the batch, counted by cause.
 
 Nothing else in the code decides whether an ending is retried, graded or rewarded.
+
+Whose fault is work that cannot be collected? The start state was proved readable before the agent began, so a repository
+that cannot be read afterwards (no ``.git``, a full disk, no process left to start) is the policy's doing: graded, 0, as
+``work_unreadable``. A machine that is gone or does not answer proves nothing about anybody: aborted. An agent that kills
+its machine on purpose gets no reward out of it, and what it costs shows in the counters by cause.
 """
 
 from __future__ import annotations
@@ -41,6 +46,7 @@ class ExitStatus(StrEnum):
     EMPTY_PATCH = "empty_patch"
     PATCH_REJECTED = "patch_rejected"
     PATCH_TOO_LARGE = "patch_too_large"
+    WORK_UNREADABLE = "work_unreadable"
     TESTS_TIMED_OUT = "tests_timed_out"
     TURN_BUDGET = "turn_budget"
     TOKEN_BUDGET = "token_budget"
@@ -66,42 +72,44 @@ Cause = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What follows from an exit status. ``retried``: worth another attempt at the same rollout."""
+    """What follows from an exit status. ``retried``: worth another attempt at the same rollout. ``meaning``: for people."""
 
     outcome: Outcome
     cause: Cause
+    meaning: str
     retried: bool = False
 
     @property
     def has_reward(self) -> bool:
-        """Whether a reward of such a rollout is valid."""
+        """Whether there is a grade, and a reward of such a rollout is valid."""
         return self.outcome is not Outcome.ABORTED
 
 
 _G, _T, _A = Outcome.GRADED, Outcome.TRUNCATED, Outcome.ABORTED
 
 RULES: dict[ExitStatus, Rule] = {
-    ExitStatus.SOLVED: Rule(_G, "policy"),
-    ExitStatus.UNSOLVED: Rule(_G, "policy"),
-    ExitStatus.EMPTY_PATCH: Rule(_G, "policy"),
-    ExitStatus.PATCH_REJECTED: Rule(_G, "policy"),
-    ExitStatus.PATCH_TOO_LARGE: Rule(_G, "policy"),
-    ExitStatus.TESTS_TIMED_OUT: Rule(_G, "policy"),
-    ExitStatus.TURN_BUDGET: Rule(_T, "budget"),
-    ExitStatus.TOKEN_BUDGET: Rule(_T, "budget"),
-    ExitStatus.CONTEXT_BUDGET: Rule(_T, "budget"),
-    ExitStatus.TIME_BUDGET: Rule(_T, "budget"),
-    ExitStatus.AGENT_CRASHED: Rule(_A, "harness", retried=True),
-    ExitStatus.NO_TURN: Rule(_A, "harness", retried=True),
-    ExitStatus.SANDBOX_FAILED: Rule(_A, "provider", retried=True),
-    ExitStatus.SANDBOX_LOST: Rule(_A, "sandbox", retried=True),
-    ExitStatus.IMAGE_UNAVAILABLE: Rule(_A, "provider"),
-    ExitStatus.TASK_INVALID: Rule(_A, "task"),
-    ExitStatus.ENGINE_FAILED: Rule(_A, "engine", retried=True),
-    ExitStatus.GRADER_FAILED: Rule(_A, "grader", retried=True),
-    ExitStatus.GUARD_EXPIRED: Rule(_A, "budget"),
-    ExitStatus.CANCELLED: Rule(_A, "cancelled"),
-    ExitStatus.INTERNAL_ERROR: Rule(_A, "internal"),
+    ExitStatus.SOLVED: Rule(_G, "policy", "the tests pass"),
+    ExitStatus.UNSOLVED: Rule(_G, "policy", "the tests fail"),
+    ExitStatus.EMPTY_PATCH: Rule(_G, "policy", "nothing was changed"),
+    ExitStatus.PATCH_REJECTED: Rule(_G, "policy", "the patch does not apply"),
+    ExitStatus.PATCH_TOO_LARGE: Rule(_G, "policy", "the patch is over the cap"),
+    ExitStatus.WORK_UNREADABLE: Rule(_G, "policy", "the agent left a repository that cannot be read"),
+    ExitStatus.TESTS_TIMED_OUT: Rule(_G, "policy", "the tests ran out of time under the patch"),
+    ExitStatus.TURN_BUDGET: Rule(_T, "budget", "the turns were used up"),
+    ExitStatus.TOKEN_BUDGET: Rule(_T, "budget", "the tokens were used up"),
+    ExitStatus.CONTEXT_BUDGET: Rule(_T, "budget", "the context was full"),
+    ExitStatus.TIME_BUDGET: Rule(_T, "budget", "the agent's time was over"),
+    ExitStatus.AGENT_CRASHED: Rule(_A, "harness", "the agent program failed", retried=True),
+    ExitStatus.NO_TURN: Rule(_A, "harness", "the agent ended without a model call", retried=True),
+    ExitStatus.SANDBOX_FAILED: Rule(_A, "provider", "a machine could not be had or used", retried=True),
+    ExitStatus.SANDBOX_LOST: Rule(_A, "sandbox", "a machine died", retried=True),
+    ExitStatus.IMAGE_UNAVAILABLE: Rule(_A, "provider", "the image cannot be found or pulled"),
+    ExitStatus.TASK_INVALID: Rule(_A, "task", "the task's start state cannot be made"),
+    ExitStatus.ENGINE_FAILED: Rule(_A, "engine", "the engine failed or broke its protocol", retried=True),
+    ExitStatus.GRADER_FAILED: Rule(_A, "grader", "the grader came to no verdict", retried=True),
+    ExitStatus.GUARD_EXPIRED: Rule(_A, "budget", "the rollout as a whole took too long"),
+    ExitStatus.CANCELLED: Rule(_A, "cancelled", "the run was stopped"),
+    ExitStatus.INTERNAL_ERROR: Rule(_A, "internal", "a mistake of ours; the log has the traceback"),
 }
 
 TRUNCATIONS: dict[AgentEnd, ExitStatus] = {
@@ -110,3 +118,12 @@ TRUNCATIONS: dict[AgentEnd, ExitStatus] = {
     AgentEnd.CONTEXT_BUDGET: ExitStatus.CONTEXT_BUDGET,
     AgentEnd.TIME_BUDGET: ExitStatus.TIME_BUDGET,
 }
+
+
+def markdown_table() -> str:
+    """:data:`RULES` for the documentation."""
+    lines = ["| exit status | outcome | cause | retried | graded, reward valid | meaning |", "|---|---|---|---|---|---|"]
+    for status, rule in RULES.items():
+        retried, valid = ("yes" if flag else "no" for flag in (rule.retried, rule.has_reward))
+        lines.append(f"| `{status}` | {rule.outcome} | {rule.cause} | {retried} | {valid} | {rule.meaning} |")
+    return "\n".join(lines)

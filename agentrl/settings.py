@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -130,6 +130,34 @@ def _split(value: object) -> object:
     return tuple(part for part in map(str.strip, value.split(",")) if part) if isinstance(value, str) else value
 
 
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """A port, or a range of them of which each process takes the first free one. 0: any free port."""
+
+    first: int = 0
+    last: int = 0
+
+    @property
+    def numbers(self) -> range:
+        """The ports in the order in which they are tried."""
+        return range(self.first, self.last + 1)
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+def _ports(value: object) -> Ports:
+    if isinstance(value, Ports):
+        return value
+    first, dash, last = str(value).partition("-")
+    if not first.strip().isdecimal() or not (last if dash else "0").strip().isdecimal():
+        raise ValueError("should be a port or a range of ports, such as 18000-18007")
+    ports = Ports(int(first), int(last) if dash else int(first))
+    if not (ports.first == ports.last == 0 or 0 < ports.first <= ports.last <= 65535):
+        raise ValueError("should be ports from 1 to 65535, the lower one first")
+    return ports
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """A comma-separated list."""
 
@@ -156,8 +184,17 @@ class Settings(PluginSettings):
     )
     train_data: Path | None = _from("SWE_TRAIN_DATA", None, "JSONL file with one training task a line")
     eval_data: Path | None = _from("SWE_EVAL_DATA", None, "JSONL file with one evaluation task a line")
+    quarantine: Path | None = _from(
+        "SWE_QUARANTINE",
+        None,
+        "File of unfit tasks that `agentrl validate` writes and training leaves out; empty: the data file's name with "
+        "`.quarantine.json`",
+    )
     engine: str = _from(
-        "AGENTRL_ENGINE", "local", "Engine to start (`local`, `sglang`, …), or the http:// URL of a running one"
+        "AGENTRL_ENGINE",
+        "local",
+        "Engine to start (`local`, `sglang`, …), or the http:// URL of a running one; for evaluation also "
+        "`openai:URL` or `anthropic:URL` of a model behind that API",
     )
     trainer: str = _from("AGENTRL_TRAINER", "megatron", "Training loop")
     middleware: Names = _from(
@@ -166,6 +203,13 @@ class Settings(PluginSettings):
     model: Path | None = _from(
         "AGENTRL_MODEL", None, "Hugging Face folder of the model: config, tokenizer, safetensors"
     )
+
+    # A model behind somebody else's API, for evaluation.
+    remote_model: str = _from(
+        "AGENTRL_REMOTE_MODEL", "", "Name of the model to ask an `openai:` or `anthropic:` engine for"
+    )
+    remote_api_key: SecretStr | None = _from("AGENTRL_REMOTE_API_KEY", None, "Key of that API")
+    remote_api_key_file: Path | None = _from("AGENTRL_REMOTE_API_KEY_FILE", None, "File that holds the key instead")
 
     # How long things may take, from the inside out.
     turn_timeout_sec: Seconds = _from("SWE_TURN_TIMEOUT_SEC", 600.0, "Longest time of one turn")
@@ -188,7 +232,9 @@ class Settings(PluginSettings):
 
     # Where agents reach the gateway.
     bind_host: str = _from("ADAPTER_BIND_HOST", "127.0.0.1", "Address that the gateway listens on")
-    port: Annotated[int, Field(ge=0, le=65535)] = _from("ADAPTER_PORT", 0, "Port of the gateway; 0: any free one")
+    port: Annotated[Ports, PlainValidator(_ports)] = _from(
+        "ADAPTER_PORT", Ports(), "Port of the gateway, or a range (`18000-18007`) whose first free one it takes; 0: any"
+    )
     public_host: str = _from("ADAPTER_PUBLIC_HOST", "", "Host name under which remote sandboxes reach the gateway")
 
     # The run.
@@ -200,6 +246,9 @@ class Settings(PluginSettings):
     top_k: Annotated[int, Field(ge=-1)] = _from("AGENTRL_TOP_K", -1, "Top-k sampling; -1: off")
     seed: Limit = _from("AGENTRL_SEED", 0, "Seed of task order and sampling")
     levels: Names = _from("AGENTRL_LEVELS", (), "Train on tasks of these levels only, separated by commas; empty: all")
+    reward: Literal["solved", "partial"] = _from(
+        "AGENTRL_REWARD", "solved", "The grader's verdict, or `partial`: the share of the required tests that pass"
+    )
     max_aborted_share: Annotated[float, Field(ge=0, le=1)] = _from(
         "AGENTRL_MAX_ABORTED_SHARE", 0.5, "Share of aborted rollouts above which an iteration fails"
     )

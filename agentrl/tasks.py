@@ -24,5 +24,8 @@ class TaskFormat(Protocol):
         ...
 
     async def collect(self, sandbox: Sandbox, task: Task, prepared: Prepared) -> Submission:
-        """The agent's work. Kills what the agent left running first. Raises: PatchError, PatchTooLarge, SandboxError."""
+        """The agent's work. Kills what the agent left running first.
+
+        Raises: PatchError (the agent's doing, see :mod:`agentrl.outcomes`), PatchTooLarge, SandboxError.
+        """
         ...

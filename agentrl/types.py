@@ -93,7 +93,8 @@ class Tool:
 class ChatRequest:
     """One request in canonical form. Sampling parameters of the client are not part of it: they belong to the run.
 
-    ``max_tokens`` is the client's cap for this turn (``None``: no wish). ``stop`` are strings that end the reply.
+    ``max_tokens`` is the client's cap for this turn (``None``: no wish). ``stop`` are strings that end the reply. ``client``:
+    the program that sent it and its run, as it says of itself; dialects leave it empty.
     """
 
     model: str
@@ -102,6 +103,7 @@ class ChatRequest:
     max_tokens: int | None = None
     stream: bool = False
     stop: tuple[str, ...] = ()
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +273,15 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
     """What a sandbox must be. ``image`` None: the backend's default. ``reach``: TCP ports on the host's loopback
-    (the gateway) that the sandbox must be able to reach; nothing else of the host is reachable unless ``network``."""
+    (the gateway) that the sandbox must be able to reach; nothing else of the host is reachable unless ``network``.
+    ``layers`` are baked onto the image by the lease: a backend's ``create`` never sees them."""
 
     image: str | None = None
     resources: Resources = Resources()
     env: Mapping[str, str] = field(default_factory=dict)
     reach: tuple[int, ...] = ()
     network: bool = False
+    layers: tuple[Layer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +326,8 @@ class SandboxInfo:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem. ``problem`` is what the agent is asked, in words. ``level`` groups tasks in the metrics.
+    """One problem. ``problem`` is what the agent is asked, in words. ``level`` groups tasks in the metrics. ``layers``:
+    what the task adds to its image, and ``env`` to the environment of its sandboxes.
 
     ``metadata`` belongs to the task format and grader that read it; nobody else looks inside.
     """
@@ -335,6 +340,13 @@ class Task:
     resources: Resources = Resources()
     level: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    layers: tuple[Layer, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def machine(self) -> SandboxSpec:
+        """The sandbox that the task asks for."""
+        return SandboxSpec(image=self.image, resources=self.resources, env=self.env, layers=self.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +368,11 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """A verdict: ``reward`` is finite, in [0, 1]. ``restored``: files put back from the task before the tests ran."""
+    """A verdict: ``reward`` is finite, in [0, 1]. ``restored``: files put back from the task before the tests ran.
+
+    ``details`` is JSON for people, but for two keys: ``partial``, the share in [0, 1] of what was asked for that works (0 when
+    something broke), and ``broken``, the tests that passed before the task and fail now.
+    """
 
     reward: float
     exit_status: ExitStatus

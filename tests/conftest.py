@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import HealthCheck, settings
 
 from agentrl.api import SandboxSpec
 from agentrl_local.backend import LocalBackend
 from agentrl_local.settings import LocalSettings
+
+# No deadlines: how long an example takes says how busy the machine is. HYPOTHESIS_PROFILE=fuzz searches for much longer.
+settings.register_profile("suite", deadline=None)
+settings.register_profile(
+    "fuzz", deadline=None, max_examples=1_000_000, stateful_step_count=40, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,8 @@ COMMANDS: Mapping[str, Command] = {
     "rollout": Command("agentrl.cli.rollout:rollout", "Make rollouts without training."),
     "verify": Command("agentrl.cli.verify:verify", "Check that a run trained exactly what was sampled."),
     "validate": Command("agentrl.cli.validate:validate", "Check that tasks are fit for training."),
+    "eval": Command("agentrl.cli.evaluate:evaluate", "Measure pass@k on a data set."),
+    "outcomes": Command("agentrl.cli.outcomes:outcomes", "Print the table of how rollouts end."),
     "gc": Command("agentrl.cli.gc:gc", "Delete machines that dead runs left behind."),
     "plan": Command("agentrl.cli.plan:plan", "Show the chosen combination and what is wrong with it."),
     "plugins": Command("agentrl.cli.plugins:plugins", "List everything that can be chosen."),

@@ -1,8 +1,10 @@
-"""``NAME=VALUE`` words on a command line: settings for one command, above the environment."""
+"""``NAME=VALUE`` words on a command line: settings for one command, above the environment. Some commands take the path of
+a data file before them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +18,24 @@ Assignments = Annotated[
     ),
 ]
 """The argument that every command takes which reads settings."""
+
+DataAndAssignments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[DATA] [NAME=VALUE]...",
+        help="Data to use, then settings for this command, above the environment.",
+        show_default=False,
+    ),
+]
+"""The argument of commands that work on a data set."""
+
+
+def read_data_assignments(words: Iterable[str] | None, variable: str) -> dict[str, str]:
+    """Like :func:`read_assignments`; a first word that names something on disk is the value of ``variable``."""
+    data, *rest = [*(words or ()), ""]
+    if data and (Path(data).exists() or "=" not in data):
+        return {**read_assignments(filter(None, rest)), variable: data}
+    return read_assignments(words)
 
 
 def read_assignments(words: Iterable[str] | None) -> dict[str, str]:

@@ -12,17 +12,19 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agentrl.cli.assignments import Assignments
+from agentrl.cli.assignments import Assignments, read_assignments
 from agentrl.cli.plan import open_plan
 from agentrl.errors import AgentrlError
 from agentrl.rollout.checks import model_folder
 from agentrl.rollout.plan import Plan, Purpose
+from agentrl.settings import resolve
 
 PROBE_SEC = 120.0
 
@@ -39,15 +41,52 @@ class Finding:
 def doctor(
     assignments: Assignments = None,
     purpose: Annotated[Purpose, typer.Option("--for", help="What is to be done here.")] = "train",
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Only look at the chat format of this model's folder.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Ask each chosen part whether it can work on this machine; exit code 1 if anything is missing."""
-    findings = asyncio.run(examine(open_plan(assignments, purpose)))
+    if model is not None:
+        settings = resolve(overrides=read_assignments(assignments)).settings
+        findings = chat_format(model, settings.renderer)
+    else:
+        findings = asyncio.run(examine(open_plan(assignments, purpose)))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         _show(findings, Console())
     return int(any(finding.missing for finding in findings))
+
+
+def chat_format(folder: Path, renderer: str) -> list[Finding]:
+    """What the model's chat format can do, found by trying it. ``missing`` is what forbids training."""
+    from agentrl.tokens import load_codec  # transformers takes a second
+
+    try:
+        codec = load_codec(folder, renderer=renderer)
+        probe = codec.probe()
+    except AgentrlError as error:
+        return [Finding(f"model {folder.name}", missing=str(error))]
+    roles = ", ".join(probe.appendable)
+    kept = "yes: a longer conversation begins with the ids of the shorter one"
+    rewritten = "no: the template rewrites its own past. What was sampled stays as it was here, so training is exact"
+    readable = "yes: a call in the template's spelling reads back as the same call"
+    unreadable = "no: only agents that put commands into plain text can use this model; try AGENTRL_RENDERER"
+    plain = "no: they are encoded as plain text"
+    leaking = "text from tools can become control tokens: do not train with this format; try AGENTRL_RENDERER=template"
+    nothing = "nothing can follow a reply without a new chain: use another chat template, or each turn is a sample"
+    return [
+        Finding("chat format", detail=codec.name),
+        Finding("prefix-stable?", detail=kept if probe.prefix_stable else rewritten),
+        Finding("what may follow a reply?", detail=roles, missing="" if roles else nothing),
+        Finding("do tool calls round-trip?", detail=readable if probe.tools_round_trip else unreadable),
+        Finding(
+            "are control ids reachable from content?",
+            detail=plain if probe.content_is_plain else "",
+            missing="" if probe.content_is_plain else leaking,
+        ),
+    ]
 
 
 async def examine(plan: Plan) -> list[Finding]:

@@ -20,12 +20,16 @@ import orjson
 from agentrl.engine import TensorSpec, WeightGroup
 from agentrl.errors import EngineError, EngineUnavailable
 from agentrl.gateway.protocol import check_success, generation_of, loads, refusal, sampling_json
+from agentrl.tokens.ids import TokenIds
 from agentrl.types import Generation, SamplingParams
 
 CONNECT_ATTEMPTS = 8
 CONNECT_TIMEOUT_SEC = 10.0
 CONTROL_TIMEOUT_SEC = 30.0
-_BIG_REPLY = 1 << 19
+IDLE_SEC = 2.0
+"""A connection is used again when it was idle for less than this. SGLang closes idle ones after 5 s, and a request that meets
+its closing cannot be told from one that arrived and broke."""
+_BIG = 1 << 19
 
 
 class SGLangEngine:
@@ -49,7 +53,7 @@ class SGLangEngine:
         """See :meth:`agentrl.engine.Engine.generate`. Only refused connections are tried again: they never arrived."""
         version = self._version if self._version is not None else await self.weight_version()
         body = {
-            "input_ids": list(ids),
+            "input_ids": orjson.Fragment(b"[%b]" % ids.json) if isinstance(ids, TokenIds) else list(ids),
             "sampling_params": sampling_json(params),
             "return_logprob": True,
             "rid": request_id,
@@ -174,7 +178,9 @@ class SGLangEngine:
         headers: Mapping[str, str] | None,
     ) -> tuple[int, bytes]:
         url = path if "://" in path else self.url + path
-        data = None if body is None else io.BytesIO(orjson.dumps(body))
+        raw = None if body is None else orjson.dumps(body)
+        # aiohttp writes bytes in one go and files piece by piece from a thread, which only a big body is worth.
+        data = io.BytesIO(raw) if raw is not None and len(raw) > _BIG else raw
         timeout = aiohttp.ClientTimeout(total=timeout_sec, sock_connect=CONNECT_TIMEOUT_SEC)
         sent = {"Content-Type": "application/json", **(headers or {})}
         try:
@@ -201,13 +207,12 @@ class SGLangEngine:
             raise refusal(path, status, raw, prompt_tokens)
         if not raw.lstrip().startswith(b"{"):
             return {}
-        return await asyncio.to_thread(loads, raw) if len(raw) > _BIG_REPLY else loads(raw)
+        return await asyncio.to_thread(loads, raw) if len(raw) > _BIG else loads(raw)
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            # A fresh connection each: a kept-alive one that the engine closes while idle cannot be told from a reset
-            # after the request arrived, and that may not be retried.
-            self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SEC)
+            self._http = aiohttp.ClientSession(connector=connector)
         return self._http
 
     async def _bracket(self, path: str) -> bool:

@@ -7,10 +7,9 @@ recorded turns, so it never reads them.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentrl.tokens.ids import TokenIds
 from agentrl.types import EngineCall, Generation
 
 _LOOK_BACK = 8
@@ -18,10 +17,20 @@ _LOOK_BACK = 8
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
+    """``shared``: how many ids of the exchange ``base`` the prompt begins with; ``rest``: what follows them."""
+
     base: int
     shared: int
-    rest: array[int]
+    rest: TokenIds
     generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """An exchange as a whole, prompt and sampled ids, and its place in the log."""
+
+    number: int
+    ids: TokenIds
 
 
 class CallLog:
@@ -29,44 +38,52 @@ class CallLog:
 
     def __init__(self) -> None:
         self._entries: list[_Entry] = []
-        self._recent: list[tuple[int, array[int]]] = []
+        self._recent: list[_Recent] = []
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def append(self, prompt: Sequence[int], generation: Generation) -> None:
+    def append(self, prompt: TokenIds, generation: Generation) -> None:
         """Record that ``prompt`` was sent and ``generation`` came back."""
-        sent = array("q", prompt)
-        base, shared = max(
-            ((number, _common(whole, sent)) for number, whole in self._recent),
-            key=lambda found: found[1],
-            default=(-1, 0),
-        )
-        self._recent.append((len(self._entries), sent + array("q", generation.ids)))
+        base, shared, size = self._nearest(prompt)
+        rest = TokenIds(prompt.json[size:].lstrip(b","), len(prompt) - shared)
+        if base is not None and shared == len(base.ids):
+            self._recent.remove(base)  # The new exchange begins with all of it.
+        self._recent.append(_Recent(len(self._entries), prompt + TokenIds.of(generation.ids)))
         del self._recent[:-_LOOK_BACK]
-        self._entries.append(_Entry(base, shared, sent[shared:], generation))
+        self._entries.append(_Entry(base.number if base else -1, shared, rest, generation))
 
     def materialise(self) -> tuple[EngineCall, ...]:
         """All exchanges, oldest first."""
-        whole: list[array[int]] = []
+        whole: list[tuple[int, ...]] = []
         calls = []
         for entry in self._entries:
-            prompt = (whole[entry.base][: entry.shared] if entry.shared else array("q")) + entry.rest
+            prompt = (*(whole[entry.base][: entry.shared] if entry.shared else ()), *entry.rest)
             g = entry.generation
-            whole.append(prompt + array("q", g.ids))
-            calls.append(EngineCall(g.request_id, tuple(prompt), g.ids, g.logprobs, g.finish, g.weight_version))
+            whole.append((*prompt, *g.ids))
+            calls.append(EngineCall(g.request_id, prompt, g.ids, g.logprobs, g.finish, g.weight_version))
         return tuple(calls)
 
+    def _nearest(self, prompt: TokenIds) -> tuple[_Recent | None, int, int]:
+        """The recent exchange that shares most with ``prompt``: it, the number of shared ids, and the size of their JSON."""
+        found = max(((r, _common(r.ids.json, prompt.json)) for r in self._recent), key=lambda f: f[1], default=(None, 0))
+        base, size = found
+        if base is None or not size:
+            return None, 0, 0
+        whole = size == len(base.ids.json)
+        return base, len(base.ids) if whole else base.ids.json.count(b",", 0, size) + 1, size
 
-def _common(a: array[int], b: array[int]) -> int:
-    """Length of the common prefix, by bisection over comparisons that run in C."""
+
+def _common(a: bytes, b: bytes) -> int:
+    """Length of the common prefix in whole numbers, by bisection over comparisons that run in C."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
-        return high
+        low = high
     while high - low > 1:
         middle = (low + high) // 2
         if a[low:middle] == b[low:middle]:
             low = middle
         else:
             high = middle
-    return low
+    ends = a[low : low + 1] in (b"", b",") and b[low : low + 1] in (b"", b",")
+    return low if ends else max(0, a.rfind(b",", 0, low))

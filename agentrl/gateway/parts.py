@@ -15,6 +15,9 @@ from agentrl.middleware import Middleware
 from agentrl.tokens.codec import Codec
 from agentrl.types import Turn
 
+READ = 64
+"""Reading and placing a character costs this much less than rendering it, which is what ``offload_chars`` counts."""
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

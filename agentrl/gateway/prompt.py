@@ -1,4 +1,4 @@
-"""From a request to the ids that the engine gets: where it continues, and what is new there.
+"""From a placed request to the ids that the engine gets.
 
 Nothing here changes a session, so that it may run in a thread and its outcome be thrown away.
 """
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from agentrl.tokens.codec import Codec
 from agentrl.tokens.forest import Forest, Placement
 from agentrl.tokens.forks import TEMPLATE_NOT_PREFIX_STABLE
-from agentrl.types import ChatRequest
+from agentrl.tokens.ids import TokenIds
+from agentrl.types import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,32 +19,30 @@ class Prompt:
     """A request placed in the tree: ``ids`` is all that the engine gets, ``new_ids`` its part behind the parent."""
 
     placement: Placement
-    ids: list[int]
+    ids: TokenIds
     new_ids: tuple[int, ...]
     neutralised: int
 
 
-def prepare(codec: Codec, forest: Forest, request: ChatRequest, lane: str) -> Prompt:
-    """Place and render. Raises: TemplateError."""
-    placement = forest.place(request, lane=lane)
+def render(codec: Codec, forest: Forest, placement: Placement, tools: tuple[Tool, ...]) -> Prompt:
+    """The prompt at ``placement``. Raises: TemplateError."""
     if placement.parent_id is not None:
-        extended = _extend(codec, forest, placement, request)
+        extended = _extend(codec, forest, placement, tools)
         if extended is not None:
             return extended
         placement = placement.as_root(TEMPLATE_NOT_PREFIX_STABLE)
     # As placed, not as sent: echoes of our replies are put back as they were sampled, and noise is gone.
-    whole = codec.render(placement.new, request.tools)
-    return Prompt(placement, list(whole.ids), tuple(whole.ids), whole.neutralised)
+    whole = codec.render(placement.new, tools)
+    return Prompt(placement, TokenIds.of(whole.ids), whole.ids, whole.neutralised)
 
 
-def _extend(codec: Codec, forest: Forest, placement: Placement, request: ChatRequest) -> Prompt | None:
+def _extend(codec: Codec, forest: Forest, placement: Placement, tools: tuple[Tool, ...]) -> Prompt | None:
     """The stored ids up to the parent's reply, and the new messages rendered behind them; None when the codec cannot."""
     assert placement.parent_id is not None
-    prefix = forest.prompt_ids(placement.parent_id)
-    closed = prefix[-1] in codec.stop_token_ids
-    added = codec.extend(
-        placement.history, placement.new, request.tools, closed=closed, last_id=prefix[-1] if closed else None
-    )
+    last = forest.last_id(placement.parent_id)
+    closed = last in codec.stop_token_ids
+    added = codec.extend(placement.history, placement.new, tools, closed=closed, last_id=last if closed else None)
     if added is None:
         return None
-    return Prompt(placement, [*prefix, *added.ids], tuple(added.ids), added.neutralised)
+    ids = forest.prompt(placement.parent_id) + TokenIds.of(added.ids)
+    return Prompt(placement, ids, added.ids, added.neutralised)

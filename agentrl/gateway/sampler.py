@@ -5,7 +5,6 @@ Not here: whether a turn may be sampled (:mod:`agentrl.gateway.guards`) and what
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from agentrl.gateway.parts import TurnParts
 from agentrl.gateway.session import Session
 from agentrl.gateway.wire import scrub
 from agentrl.middleware import TurnContext
+from agentrl.tokens.ids import TokenIds
 from agentrl.types import (
     Block,
     ChatRequest,
@@ -37,12 +37,12 @@ class Sampler:
     """The innermost call of a turn: engine and parser. Remembers what it sampled, so that nobody can replace it."""
 
     def __init__(
-        self, parts: TurnParts, session: Session, request: ChatRequest, prompt: Sequence[int], turn_id: str
+        self, parts: TurnParts, session: Session, request: ChatRequest, prompt: TokenIds, turn_id: str
     ) -> None:
         self._parts, self._session, self._request = parts, session, request
         self._prompt, self._turn_id = prompt, turn_id
         self._sampled: tuple[Reply, Generation] | None = None
-        self.malformed = 0
+        self.malformed = self._minted = 0
 
     async def __call__(self, turn: TurnContext) -> Reply:
         """Sample once and parse. Raises: EngineUnavailable when the engine aborted the generation."""
@@ -54,7 +54,7 @@ class Sampler:
         generation = await parts.engine.generate(prompt, params, request_id, routing_key=session.id)
         session.calls.append(prompt, generation)
         size = len(generation.ids) * 4
-        parsed = await parts.offload(size, parts.codec.parse, generation.ids, self._request.tools, _mint)
+        parsed = await parts.offload(size, parts.codec.parse, generation.ids, self._request.tools, self._mint)
         self.malformed = parsed.malformed
         message, usage = _audible(parsed.message), Usage(len(prompt), len(generation.ids))
         request = self._request
@@ -63,6 +63,10 @@ class Sampler:
         if self.aborted:
             raise EngineUnavailable("the engine aborted this generation; ask again")
         return reply
+
+    def _mint(self) -> str:
+        self._minted += 1
+        return f"call_{self._turn_id}{self._minted:04x}"
 
     @property
     def sampled(self) -> tuple[Reply, Generation]:
@@ -91,10 +95,6 @@ def _params(sampling: SamplingPolicy, turn: TurnContext, stop_token_ids: Sequenc
         stop=turn.request.stop,
         stop_token_ids=tuple(stop_token_ids),
     )
-
-
-def _mint() -> str:
-    return f"call_{secrets.token_hex(12)}"
 
 
 def _finish(generation: Generation, message: Message) -> Finish:

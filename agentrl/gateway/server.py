@@ -10,10 +10,12 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -21,9 +23,9 @@ from agentrl.dialect import Dialect
 from agentrl.engine import Engine
 from agentrl.errors import AgentrlError, BadRequest, SessionClosed, Unauthorized
 from agentrl.gateway.guards import SamplingPolicy
-from agentrl.gateway.parts import TurnParts
+from agentrl.gateway.parts import READ, TurnParts
 from agentrl.gateway.session import Budgets, Session
-from agentrl.gateway.turn import count_tokens, take_turn
+from agentrl.gateway.turns import Recorded, Turns
 from agentrl.gateway.wire import dumps, loads_object
 from agentrl.middleware import Middleware
 from agentrl.tokens.codec import Codec
@@ -31,16 +33,27 @@ from agentrl.types import ChatRequest, Reply, Trajectory, Turn
 
 MAX_BODY_BYTES = 256 << 20
 PING_SEC = 10.0
+IDLE_SEC = 4 * 3600.0
 _REMEMBER_CLOSED = 20_000
 # How clients name the chain of a session that a request belongs to.
 _LANE_HEADERS = ("x-agentrl-lane", "x-claude-code-agent-id")
+# How programs name the run of theirs that a request belongs to.
+_RUN_HEADERS = ("x-claude-code-session-id",)
+_JSON = {"Content-Type": "application/json"}
+_STREAM = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
 _log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """The service. One per run; must be used inside one running event loop.
+    """The service. Must be used inside one running event loop. A run may have several, one a process, on a range of ports:
+    the URL of a session leads to the one that has it.
 
-    ``dialects`` are all served; the first answers where no route says which. ``context_tokens``: prompt and reply of one
+    ``port``: of several, the first free one is taken. ``idle_sec``: sessions without a request for that long are orphans and
+    get closed. ``dialects`` are all served; the first answers where no route says which. ``context_tokens``: prompt and reply of one
     turn. ``on_turn(rollout_id, turn)`` is called for each recorded turn before its reply is delivered, and must be quick.
     """
 
@@ -53,19 +66,50 @@ class Gateway:
         dialects: Sequence[Dialect],
         middleware: Sequence[Middleware] = (),
         bind_host: str = "127.0.0.1",
-        port: int = 0,
+        port: int | Sequence[int] = 0,
         context_tokens: int,
         turn_timeout_sec: float,
         on_turn: Callable[[str, Turn], None] | None = None,
         ping_sec: float = PING_SEC,
+        idle_sec: float = IDLE_SEC,
     ) -> None:
         self._pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="agentrl-gateway")
         self._parts = TurnParts(
             codec, engine, sampling, tuple(middleware), context_tokens, turn_timeout_sec, self._pool, on_turn
         )
+        self._serve(Recorded(self._parts), dialects, bind_host, port, ping_sec, idle_sec)
+
+    @classmethod
+    def relaying(
+        cls,
+        turns: Turns,
+        *,
+        dialects: Sequence[Dialect],
+        bind_host: str = "127.0.0.1",
+        port: int | Sequence[int] = 0,
+        ping_sec: float = PING_SEC,
+    ) -> Gateway:
+        """A gateway whose turns are taken elsewhere (:mod:`agentrl.gateway.relay`): no codec, no engine, no tokens."""
+        gateway = cls.__new__(cls)
+        gateway._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentrl-gateway")
+        gateway._serve(turns, dialects, bind_host, port, ping_sec)
+        return gateway
+
+    def _serve(
+        self,
+        turns: Turns,
+        dialects: Sequence[Dialect],
+        bind_host: str,
+        port: int | Sequence[int],
+        ping_sec: float,
+        idle_sec: float = IDLE_SEC,
+    ) -> None:
+        self._turns = turns
         self._dialects = tuple(dialects)
         self._routes = {route.path: (dialect, route.kind) for dialect in dialects for route in dialect.routes}
-        self._bind_host, self._wanted_port, self._ping_sec = bind_host, port, ping_sec
+        self._bind_host, self._ping_sec, self._idle_sec = bind_host, ping_sec, idle_sec
+        self._ports = [port] if isinstance(port, int) else [*port]
+        self._sweeper: asyncio.Task[None] | None = None
         self._sessions: dict[str, Session] = {}
         self._closed: OrderedDict[str, None] = OrderedDict()
         self._runner: web.AppRunner | None = None
@@ -73,13 +117,20 @@ class Gateway:
     # -------------------------------------------------------------------------------------------- lifecycle
 
     async def start(self) -> None:
-        """Listen. Raises: OSError when the port is taken."""
+        """Listen. Raises: OSError when all ports are taken."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_route("*", "/{path:.*}", self._handle)
         # Without an access log: its lines would carry tokens.
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._bind_host, self._wanted_port, backlog=4096).start()
+        for port in self._ports:
+            try:
+                await web.TCPSite(self._runner, self._bind_host, port, backlog=4096).start()
+                break
+            except OSError:
+                if port == self._ports[-1]:
+                    raise
+        self._sweeper = asyncio.create_task(self._sweep())
 
     @property
     def port(self) -> int:
@@ -107,8 +158,22 @@ class Gateway:
         self._sessions.pop(session.token, None)
         return await session.close()
 
+    async def close_idle(self, idle_sec: float) -> None:
+        """Close the sessions that nobody has used for so long: whoever opened them is gone."""
+        before = time.monotonic() - idle_sec
+        for session in [s for s in self._sessions.values() if s.used_at < before and not s.flights]:
+            _log.warning("rollout %s left its session behind: it is closed", session.rollout_id)
+            await self.close_session(session)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._idle_sec / 8)
+            await self.close_idle(self._idle_sec)
+
     async def aclose(self) -> None:
         """Close all sessions and stop listening; the engine is the caller's; idempotent."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         await asyncio.gather(*(self.close_session(s) for s in [*self._sessions.values()]))
         if self._runner is not None:
             await self._runner.cleanup()
@@ -138,19 +203,21 @@ class Gateway:
             raise SessionClosed("this session is closed: its rollout has ended and nothing more is recorded")
         if token not in self._sessions:
             raise Unauthorized("no session has this token: use the session's URL or its token as api key")
-        return self._sessions[token]
+        session = self._sessions[token]
+        session.used_at = time.monotonic()
+        return session
 
     async def _answer(self, http: web.Request, dialect: Dialect, kind: str, session: Session) -> web.StreamResponse:
         """The boundary of a turn: whatever happens inside becomes an error in the dialect's own words."""
         lane = next((http.headers[h] for h in _LANE_HEADERS if h in http.headers), "")
         try:
             raw = await _body(http)
-            request = await self._parts.offload(len(raw), _read, dialect, raw)
+            request = await self._turns.offload(len(raw) // READ, _read, dialect, raw, _client(http))
             if kind == "count_tokens":
-                tokens = await count_tokens(self._parts, session, request, lane=lane, size=len(raw))
+                tokens = await self._turns.count(session, request, lane=lane, size=len(raw))
                 return _json(200, dialect.count(tokens))
             turn = asyncio.create_task(
-                take_turn(self._parts, session, request, dialect=dialect.name, lane=lane, size=len(raw))
+                self._turns.take(session, request, dialect=dialect.name, lane=lane, size=len(raw))
             )
             return await self._deliver(http, dialect, session, turn, stream=request.stream)
         except Exception as error:  # noqa: BLE001 - the boundary of the turn
@@ -173,9 +240,15 @@ class Gateway:
                 turn.cancel()
                 await asyncio.wait([turn])
         # Big replies are rare and small ones cheap, so they are written out here and not in the pool.
-        response = (opened or _new_stream()) if stream else _json(200, dialect.reply(reply))
-        await response.prepare(http)
-        if await _write(response, b"".join(dialect.events(reply)) if stream else b""):
+        tail = b"".join(dialect.events(reply)) if stream else dumps(dialect.reply(reply))
+        if opened is not None:
+            response, sent = opened, await _write(opened, tail)
+        else:
+            # Nothing was sent yet, so head and body leave in one piece: each write costs a system call.
+            response = web.Response(body=tail, headers=_STREAM if stream else _JSON)
+            await response.prepare(http)
+            sent = await _write(response, b"")
+        if sent:
             await session.delivered(reply.turn_id)
         return response
 
@@ -187,7 +260,7 @@ class Gateway:
         opened: web.StreamResponse | None = None
         while not (await asyncio.wait([turn], timeout=self._ping_sec))[0]:
             if opened is None:
-                opened = _new_stream()
+                opened = web.StreamResponse(headers=_STREAM)
                 await opened.prepare(http)
             # A client that left is noticed by the server, which cancels this handler.
             with suppress(ConnectionError):
@@ -213,8 +286,14 @@ async def _body(http: web.Request) -> bytes:
         raise BadRequest(f"the request is larger than {MAX_BODY_BYTES >> 20} MiB") from error
 
 
-def _read(dialect: Dialect, raw: bytes) -> ChatRequest:
-    return dialect.read(loads_object(raw))
+def _client(http: web.Request) -> str:
+    """The product name that starts the user agent, and the run that the program names."""
+    product = http.headers.get("User-Agent", "").partition(" ")[0]
+    return " ".join([product, *(http.headers[h] for h in _RUN_HEADERS if h in http.headers)])
+
+
+def _read(dialect: Dialect, raw: bytes, client: str) -> ChatRequest:
+    return replace(dialect.read(loads_object(raw)), client=client)
 
 
 async def _failure(turn: asyncio.Task[Reply]) -> Exception | None:
@@ -239,15 +318,6 @@ async def _write(response: web.StreamResponse, tail: bytes) -> bool:
     except ConnectionError:
         return False
     return True
-
-
-def _new_stream() -> web.StreamResponse:
-    headers = {
-        "Content-Type": "text/event-stream; charset=utf-8",
-        "Cache-Control": "no-cache",
-        "X-Accel-Buffering": "no",
-    }
-    return web.StreamResponse(headers=headers)
 
 
 def _json(status: int, payload: Mapping[str, object], headers: Mapping[str, str] | None = None) -> web.Response:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
 from agentrl.errors import SessionClosed
 from agentrl.gateway.evidence import CallLog
+from agentrl.gateway.origin import Origins
 from agentrl.tokens.forest import Forest
 from agentrl.types import Reply, Trajectory
 
@@ -42,7 +44,7 @@ class Session:
 
     ``turns`` counts turns begun and not dropped, ``tokens`` the sampled ids of recorded ones. ``exhausted`` names the budget
     that refused a turn last (``turn``, ``token``, ``context``, ``time``), empty when none did. ``undelivered`` keeps replies until
-    a client has them, for retries. ``lock`` is held while a turn is placed and recorded, never while the engine samples.
+    a client has them, for retries. ``used_at``: when the last request came, on :func:`time.monotonic`'s clock. ``lock`` is held while a turn is placed and recorded, never while the engine samples.
     """
 
     id: str
@@ -51,6 +53,7 @@ class Session:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     forest: Forest = field(default_factory=Forest)
     calls: CallLog = field(default_factory=CallLog)
+    origins: Origins = field(default_factory=Origins)
     counters: Counter[str] = field(default_factory=Counter)
     flights: dict[str, Flight] = field(default_factory=dict)
     undelivered: dict[str, Reply] = field(default_factory=dict)
@@ -58,6 +61,7 @@ class Session:
     turns: int = 0
     tokens: int = 0
     exhausted: str = ""
+    used_at: float = field(default_factory=time.monotonic)
     closed: bool = False
 
     def url(self, base: str) -> str:

@@ -15,12 +15,13 @@ from functools import partial
 
 from agentrl.errors import BudgetExhausted, ContextOverflow, EngineUnavailable, SessionClosed
 from agentrl.gateway.guards import BudgetGuard, SamplingPin, TurnTimeout
-from agentrl.gateway.parts import TurnParts
-from agentrl.gateway.prompt import Prompt, prepare
+from agentrl.gateway.origin import FOREIGN
+from agentrl.gateway.parts import READ, TurnParts
+from agentrl.gateway.prompt import Prompt, render
 from agentrl.gateway.sampler import Sampler
 from agentrl.gateway.session import Flight, Session
 from agentrl.middleware import CallNext, Middleware, TurnContext
-from agentrl.types import ChatRequest, Reply, Turn
+from agentrl.types import ChatRequest, Reply, ToolCall, Turn
 
 
 async def take_turn(
@@ -30,14 +31,13 @@ async def take_turn(
 
     Raises: GatewayError, ContextOverflow, EngineError, TemplateError. Cancelling it is a client that leaves.
     """
+    lane = session.origins.lane_of(dialect, request.client, lane)
     try:
         boarded = await _board(parts, session, request, dialect, lane, size)
         return boarded if isinstance(boarded, Reply) else await _wait(session, boarded)
-    except BudgetExhausted as error:
-        session.exhausted = error.budget
-        raise
-    except ContextOverflow:
-        session.exhausted = "context"
+    except (BudgetExhausted, ContextOverflow) as error:
+        if lane != FOREIGN:
+            session.exhausted = error.budget if isinstance(error, BudgetExhausted) else "context"
         raise
 
 
@@ -47,7 +47,7 @@ async def count_tokens(
     """How long the prompt of this request would be, were it sent now. Records nothing."""
     async with session.lock:
         session.check_open()
-        return len((await parts.offload(size, prepare, parts.codec, session.forest, request, lane)).ids)
+        return len((await _prepare(parts, session, request, lane, size)).ids)
 
 
 async def _board(
@@ -56,18 +56,26 @@ async def _board(
     """Start a turn, or find the one that this request repeats."""
     async with session.lock:
         session.check_open()
-        prompt = await parts.offload(size, prepare, parts.codec, session.forest, request, lane)
+        prompt = await _prepare(parts, session, request, lane, size)
         session.check_open()
         repeated = prompt.placement.duplicate_of
         if repeated is not None:
             session.counters["retries_recognised"] += 1
             flight = session.flights.get(repeated)
             return flight if flight is not None else session.undelivered[repeated]
-        turn_id = session.forest.begin(prompt.placement, request)
+        turn_id = session.forest.begin(prompt.placement)
+        session.origins.begun(turn_id, prompt.placement, foreign=session.origins.is_foreign(prompt.placement))
         session.turns += 1
         flight = Flight(asyncio.create_task(_fly(parts, session, request, prompt, turn_id, dialect)))
         session.flights[turn_id] = flight
         return flight
+
+
+async def _prepare(parts: TurnParts, session: Session, request: ChatRequest, lane: str, size: int) -> Prompt:
+    """Place and render."""
+    placement = await parts.offload(size // READ, session.forest.place, request, lane=lane)
+    new = sum(len(block.text) for message in placement.new for block in message.blocks if not isinstance(block, ToolCall))
+    return await parts.offload(new, render, parts.codec, session.forest, placement, request.tools)
 
 
 async def _wait(session: Session, flight: Flight) -> Reply:
@@ -134,6 +142,7 @@ async def _fly(
 def _record(session: Session, prompt: Prompt, sampler: Sampler, context: TurnContext, clock: float) -> Turn:
     """Commit what was sampled and count it."""
     reply, generation = sampler.sampled
+    foreign = reply.turn_id in session.origins.foreign
     turn = session.forest.commit(
         reply.turn_id,
         new_ids=prompt.new_ids,
@@ -141,7 +150,11 @@ def _record(session: Session, prompt: Prompt, sampler: Sampler, context: TurnCon
         reply=reply.message,
         started_at=context.started_at,
         duration_sec=time.monotonic() - clock,
+        trainable=not foreign,
+        excluded=FOREIGN if foreign else "",
     )
+    session.origins.answered(reply)
+    session.counters["turns_foreign"] += foreign
     session.tokens += len(generation.ids)
     session.counters["control_tokens_neutralised"] += prompt.neutralised
     session.counters["malformed_tool_calls"] += sampler.malformed

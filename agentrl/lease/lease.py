@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from agentrl.errors import AgentrlError, SandboxError, SandboxThrottled, SandboxTransient
@@ -37,12 +38,12 @@ class Lease:
 
     @asynccontextmanager
     async def open(self, spec: SandboxSpec, *, rollout_id: str, lifetime_sec: float) -> AsyncIterator[Sandbox]:
-        """One machine for the block, closed when it ends however it ends.
+        """One machine for the block, closed when it ends however it ends. ``spec.layers`` are baked first.
 
-        Raises: what the last attempt to create raised. An error of closing is logged, never raised: it must not hide the
+        Raises: what baking or the last attempt to create raised. An error of closing is logged, never raised: it must not hide the
         block's own, the ledger keeps the machine as open, and its lifetime ends it.
         """
-        sandbox = await self._create(spec, rollout_id, lifetime_sec)
+        sandbox = await self._create(await self._baked(spec), rollout_id, lifetime_sec)
         try:
             yield sandbox
         finally:
@@ -53,6 +54,12 @@ class Lease:
         while self._late:
             await asyncio.wait(self._late)
         await asyncio.gather(*(self._close(sandbox) for sandbox in list(self._open.values())))
+
+    async def _baked(self, spec: SandboxSpec) -> SandboxSpec:
+        if not spec.layers:
+            return spec
+        image = await self.backend.prepare(spec.image, spec.resources, spec.layers)
+        return replace(spec, image=image, layers=())
 
     async def _create(self, spec: SandboxSpec, rollout_id: str, lifetime_sec: float) -> Sandbox:
         labels = {RUN_LABEL: self._run_id, ROLLOUT_LABEL: rollout_id}

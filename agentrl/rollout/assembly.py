@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
         gateway = _relay(plan, stack) if engine is None else _gateway(plan, *engine)
         stack.push_async_callback(gateway.aclose)
         await gateway.start()
+        # What was loaded stays until the end: the garbage collector need not look through it, which takes it up to a second.
+        gc.freeze()
         stack.push_async_callback(chosen.backend.aclose)
         lease = Lease(
             chosen.backend,
@@ -155,7 +158,7 @@ def _relay(plan: Plan, stack: AsyncExitStack) -> Gateway:
     )
     stack.push_async_callback(upstream.aclose)
     relay = Relay(upstream, _sampling(settings), chosen.middleware, settings.context_tokens, settings.turn_timeout_sec)
-    return Gateway.relaying(relay, dialects=chosen.dialects, bind_host=settings.bind_host, port=settings.port)
+    return Gateway.relaying(relay, dialects=chosen.dialects, bind_host=settings.bind_host, port=settings.port.numbers)
 
 
 def _key(settings: Settings) -> str:
@@ -177,7 +180,8 @@ def _gateway(plan: Plan, codec: Codec, engine: SGLangEngine) -> Gateway:
         dialects=plan.parts.dialects,
         middleware=plan.parts.middleware,
         bind_host=settings.bind_host,
-        port=settings.port,
+        port=settings.port.numbers,
+        idle_sec=settings.rollout_guard_sec,
         context_tokens=settings.context_tokens,
         turn_timeout_sec=settings.turn_timeout_sec,
         on_turn=on_turn,

@@ -53,11 +53,23 @@ def caps(settings: Settings) -> Iterator[str]:
 
 
 def data_file(variable: str, path: Path | None) -> Iterator[str]:
-    """A data file must be named and be there."""
+    """The data must be named and be there."""
     if path is None:
         yield f"{variable} is not set: name a JSONL file with one task a line"
-    elif not path.is_file():
+    elif not path.exists():
         yield f"{variable}={path}: no such file"
+
+
+def remote(settings: Settings, *, trains: bool) -> Iterator[str]:
+    """A model behind somebody else's API must be named, and gives no tokens to train on."""
+    if trains:
+        yield f"AGENTRL_ENGINE={settings.engine} gives no tokens with log-probabilities: it can be evaluated, not trained"
+    if not settings.remote_model:
+        yield "AGENTRL_REMOTE_MODEL is not set: name the model to ask for"
+    if settings.remote_api_key and settings.remote_api_key_file:
+        yield "AGENTRL_REMOTE_API_KEY and AGENTRL_REMOTE_API_KEY_FILE are both set: one is enough"
+    if settings.remote_api_key_file and not settings.remote_api_key_file.is_file():
+        yield f"AGENTRL_REMOTE_API_KEY_FILE={settings.remote_api_key_file}: no such file"
 
 
 def model_folder(settings: Settings, *, weights: bool) -> Iterator[str]:
@@ -116,8 +128,7 @@ def abilities(settings: Settings, backend: SandboxBackend, harness: Harness) -> 
     yield f"limits that hold: {', '.join(sorted(can.resources)) or 'none'}"
     yield "the network can be closed" if can.network_policy else "the network cannot be closed"
     if layers := harness.layers():
-        how = "once, into the image" if can.snapshot else "for each sandbox anew"
-        yield f"{settings.agent} is installed {how} ({', '.join(layer.name for layer in layers)})"
+        yield f"{settings.agent} is installed once for each image ({', '.join(layer.name for layer in layers)})"
 
 
 def remarks(settings: Settings) -> Iterator[str]:

@@ -1,13 +1,17 @@
-"""Data files: JSON lines, read by a task format, every bad row reported before anything is paid for."""
+"""Data files: JSON lines, read by a task format, every bad row reported before anything is paid for.
+
+Data can also be a folder of task folders: each becomes the row ``{"path": "<absolute path>"}``. Beside the data may lie a
+quarantine: a JSON file of tasks that ``agentrl validate`` found unfit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import orjson
 
-from agentrl.errors import RowError
+from agentrl.errors import RowError, UsageError
 from agentrl.grader import Grader
 from agentrl.tasks import TaskFormat
 from agentrl.types import Task
@@ -16,7 +20,7 @@ SHOWN = 10
 
 
 def load_tasks(path: Path, task_format: TaskFormat, grader: Grader, *, levels: Collection[str] = ()) -> list[Task]:
-    """All tasks of a JSONL file, in order; ``levels`` keeps only those levels.
+    """All tasks of a JSONL file, or of a folder of task folders, in order; ``levels`` keeps only those levels.
 
     Raises: RowError that lists the bad rows (at most ten) with their line numbers: not JSON, not a task, a task that the
     grader cannot judge, an id used twice; or that nothing is left.
@@ -24,9 +28,7 @@ def load_tasks(path: Path, task_format: TaskFormat, grader: Grader, *, levels: C
     tasks: list[Task] = []
     problems: list[str] = []
     lines_by_id: dict[str, int] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        if not line.strip():
-            continue
+    for number, line in _rows(path):
         try:
             task = _read(line, task_format, grader)
         except RowError as error:
@@ -43,6 +45,45 @@ def load_tasks(path: Path, task_format: TaskFormat, grader: Grader, *, levels: C
         found = ", ".join(sorted({task.level for task in tasks})) or "no task at all"
         raise RowError(f"{path}: no task of the levels {', '.join(levels) or '(any)'}; the file has: {found}")
     return chosen
+
+
+def quarantine_path(data: Path, chosen: Path | None) -> Path:
+    """Where the quarantine of ``data`` lies: ``chosen``, or beside it."""
+    return chosen or data.with_name(f"{data.name}.quarantine.json")
+
+
+def read_quarantine(path: Path) -> Mapping[str, tuple[str, ...]]:
+    """Task id → why it is unfit; nothing when there is no file, or an empty one. Raises: UsageError."""
+    try:
+        content = path.read_bytes().strip()
+        listed = orjson.loads(content) if content else {}
+        return {str(task_id): tuple(map(str, reasons)) for task_id, reasons in listed.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UsageError(f"{path} is no quarantine ({error}): make it anew with `agentrl validate`") from error
+
+
+def write_quarantine(path: Path, unfit: Mapping[str, tuple[str, ...]]) -> None:
+    """Replace the file; without unfit tasks there is none. What is no file (``/dev/null``) is left alone."""
+    if path.exists() and not path.is_file():
+        return
+    if not unfit:
+        path.unlink(missing_ok=True)
+        return
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_bytes(orjson.dumps(unfit, option=orjson.OPT_INDENT_2) + b"\n")
+    temporary.replace(path)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(number, row) from 1, blank lines left out."""
+    if path.is_dir():
+        folders = sorted(p for p in path.resolve().iterdir() if p.is_dir() and not p.name.startswith("."))
+        lines = [orjson.dumps({"path": str(folder)}) for folder in folders]
+    else:
+        lines = path.read_bytes().splitlines()
+    yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
 def _read(line: bytes, task_format: TaskFormat, grader: Grader) -> Task:

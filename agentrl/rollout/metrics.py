@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from agentrl.outcomes import RULES
 from agentrl.types import Group, Rollout
 
 FILE = "metrics.jsonl"
@@ -28,6 +29,7 @@ def iteration_metrics(
         "rollouts_graded": len(graded),
         "rollouts_aborted": dict(Counter(r.exit_status.value for r in rollouts if r.reward is None)),
         "grades": dict(Counter(r.grade.exit_status.value for r in graded if r.grade)),
+        "causes": dict(Counter(RULES[r.exit_status].cause for r in rollouts)),
         "exit_status": dict(Counter(r.exit_status.value for r in rollouts)),
         "samples": sum(len(r.samples) for r in graded),
         "turns": sum(len(r.trajectory.turns) for r in graded),

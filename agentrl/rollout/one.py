@@ -26,17 +26,19 @@ from agentrl.errors import (
     SandboxError,
     SandboxGone,
 )
+from agentrl.gateway.relay import RELAYED
 from agentrl.gateway.server import Gateway
 from agentrl.gateway.session import Budgets, Session
 from agentrl.grader import Grader
 from agentrl.harness import Harness, HarnessJob, HarnessResult
 from agentrl.lease import Lease
 from agentrl.outcomes import RULES, TRUNCATIONS, AgentEnd, ExitStatus
+from agentrl.rollout.rewards import reward_of
 from agentrl.sandbox import Sandbox, SandboxBackend
 from agentrl.settings import Settings
 from agentrl.tasks import TaskFormat
 from agentrl.tokens.samples import samples_from
-from agentrl.types import Grade, Rollout, Sample, SandboxSpec, Submission, Task, Trajectory
+from agentrl.types import Grade, Layer, Rollout, Sample, Submission, Task, Trajectory
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +125,7 @@ class _Attempt:
         submission = await self._work()
         if self.end is AgentEnd.CRASHED:
             return ExitStatus.AGENT_CRASHED
-        if not self.trajectory.turns:
+        if not (self.trajectory.turns or self.trajectory.counters.get(RELAYED)):
             self.message = self.message or "the agent ended without a single model call"
             return ExitStatus.NO_TURN
         if isinstance(submission, Grade):
@@ -136,13 +138,13 @@ class _Attempt:
         return TRUNCATIONS.get(self.end, self.grade.exit_status) if self.end else self.grade.exit_status
 
     async def _work(self) -> Submission | Grade:
-        """Everything that happens in the agent's sandbox. A patch over the cap is already a verdict."""
+        """Everything that happens in the agent's sandbox. Work that no grader can use is already a verdict."""
         task, parts = self.task, self.parts
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._session())
             with self._timed("boot"):
-                image = await parts.backend.prepare(task.image, task.resources, parts.harness.layers())
-                sandbox = await stack.enter_async_context(self._open(image=image, reach=(parts.gateway.port,)))
+                layers, reach = tuple(parts.harness.layers()), (parts.gateway.port,)
+                sandbox = await stack.enter_async_context(self._open(layers=layers, reach=reach))
             with self._timed("prepare"):
                 prepared = await parts.task_format.prepare(sandbox, task)
                 await parts.harness.install(sandbox)
@@ -160,7 +162,9 @@ class _Attempt:
         try:
             return await collecting
         except PatchTooLarge as error:
-            return Grade(0.0, ExitStatus.PATCH_TOO_LARGE, {"error": str(error)})
+            return Grade(0.0, ExitStatus.PATCH_TOO_LARGE, {"error": _text(str(error))})
+        except PatchError as error:
+            return Grade(0.0, ExitStatus.WORK_UNREADABLE, {"error": _text(str(error))})
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:
@@ -173,9 +177,11 @@ class _Attempt:
         finally:
             self.trajectory = await asyncio.shield(self.parts.gateway.close_session(session))
 
-    def _open(self, *, image: str | None = None, reach: tuple[int, ...] = ()) -> AbstractAsyncContextManager[Sandbox]:
-        """A leased sandbox of this rollout; without ``image``, the task's own."""
-        spec = SandboxSpec(image=image or self.task.image, resources=self.task.resources, reach=reach)
+    def _open(
+        self, *, layers: tuple[Layer, ...] = (), reach: tuple[int, ...] = ()
+    ) -> AbstractAsyncContextManager[Sandbox]:
+        """A leased sandbox of this rollout: the task's own, with ``layers`` on top."""
+        spec = replace(self.task.machine, layers=(*self.task.layers, *layers), reach=reach)
         lifetime_sec = self.parts.settings.sandbox_lifetime_sec
         return self.parts.lease.open(spec, rollout_id=str(self.rollout_id), lifetime_sec=lifetime_sec)
 
@@ -215,7 +221,8 @@ class _Attempt:
             self.seconds[phase] = time.monotonic() - start
 
     def _record(self, status: ExitStatus) -> Rollout:
-        reward = self.grade.reward if self.grade and RULES[status].has_reward else None
+        valid = self.grade is not None and RULES[status].has_reward
+        reward = reward_of(self.grade, self.parts.settings.reward) if self.grade and valid else None
         return Rollout(
             id=str(self.rollout_id),
             group_id=self.rollout_id.group_id,
@@ -274,9 +281,7 @@ def _text(words: str) -> str:
 
 def _end(result: HarnessResult, exhausted: str) -> AgentEnd:
     """An agent that gave up because the gateway refused its last turn ran out of that budget, whatever it says."""
-    if result.end in (AgentEnd.FINISHED, AgentEnd.CRASHED) and exhausted:
-        return _EXHAUSTED[exhausted]
-    return result.end
+    return _EXHAUSTED[exhausted] if exhausted else result.end
 
 
 def _status_of(error: Exception, phase: str) -> ExitStatus:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentrl.dialect import Dialect
 from agentrl.engine import EngineLauncher
@@ -21,12 +21,15 @@ from agentrl.middleware import Middleware
 from agentrl.plugins import Plugins
 from agentrl.registry import Offer, Registry
 from agentrl.rollout import checks
-from agentrl.rollout.data import load_tasks
+from agentrl.rollout.data import load_tasks, quarantine_path, read_quarantine
 from agentrl.sandbox import SandboxBackend
 from agentrl.settings import PluginSettings, Resolved, Settings, unknown_variables, variables
 from agentrl.tasks import TaskFormat
 from agentrl.trainer import Trainer
 from agentrl.types import Task
+
+if TYPE_CHECKING:
+    from agentrl.gateway.upstream import Api
 
 Purpose = Literal["train", "rollout", "eval", "validate"]
 Role = Literal["sandbox", "harness", "task format", "grader", "engine", "trainer", "middleware", "dialect"]
@@ -120,6 +123,11 @@ class Plan:
         """The URL of a running engine, or empty when one is to be started."""
         return self.settings.engine if _is_url(self.settings.engine) else ""
 
+    @property
+    def remote(self) -> tuple[Api, str] | None:
+        """API and URL of a model that is only asked, or None when tokens are sampled by an engine."""
+        return remote_of(self.settings.engine)
+
     def require(self) -> Plan:
         """The plan itself. Raises: PlanError with all problems."""
         if self.problems:
@@ -137,7 +145,8 @@ def make_plan(resolved: Resolved, plugins: Plugins, *, purpose: Purpose = "train
     parts = Parts(plugins.registry, chosen)
     abilities = () if purpose == "validate" else _together(resolved.settings, parts, chosen, problems)
     tasks = _tasks(resolved.settings, parts, chosen, purpose, problems)
-    notes = [*checks.remarks(resolved.settings), *(str(broken) for broken in plugins.broken)]
+    tasks, quarantined = _without_unfit(resolved.settings, tasks, purpose, problems)
+    notes = [*checks.remarks(resolved.settings), *quarantined, *(str(broken) for broken in plugins.broken)]
     return Plan(
         purpose, resolved, plugins, chosen, parts, tasks, tuple(dict.fromkeys(problems)), tuple(notes), abilities
     )
@@ -159,6 +168,13 @@ def _is_url(engine: str) -> bool:
     return engine.startswith(("http://", "https://"))
 
 
+def remote_of(engine: str) -> tuple[Api, str] | None:
+    """``openai:URL`` or ``anthropic:URL`` in its two parts; None for any other engine."""
+    prefix, _, url = engine.partition(":")
+    apis: Mapping[str, Api] = {"openai": "openai", "anthropic": "anthropic"}
+    return (apis[prefix], url) if prefix in apis and _is_url(url) else None
+
+
 def _wanted(settings: Settings, purpose: Purpose) -> Iterator[tuple[Role, str, str]]:
     """(role, kind, name) of every part that the purpose needs."""
     yield "sandbox", "sandboxes", settings.sandbox
@@ -167,7 +183,7 @@ def _wanted(settings: Settings, purpose: Purpose) -> Iterator[tuple[Role, str, s
     if purpose == "validate":
         return
     yield "harness", "harnesses", settings.agent
-    if not _is_url(settings.engine):
+    if not _is_url(settings.engine) and not remote_of(settings.engine):
         yield "engine", "engines", settings.engine
     for name in settings.middleware:
         yield "middleware", "middleware", name
@@ -212,8 +228,12 @@ def _availability(resolved: Resolved, registry: Registry, chosen: Mapping[Role, 
 
 def _numbers(settings: Settings, purpose: Purpose) -> Iterator[str]:
     yield from checks.timeouts(settings)
-    if purpose != "validate":
-        yield from checks.caps(settings)
+    if purpose == "validate":
+        return
+    yield from checks.caps(settings)
+    if remote_of(settings.engine):
+        yield from checks.remote(settings, trains=purpose == "train")
+    else:
         yield from checks.model_folder(settings, weights=purpose == "train" or not _is_url(settings.engine))
 
 
@@ -248,6 +268,31 @@ def _tasks(
     except AgentrlError as error:
         problems.append(str(error))
         return ()
+
+
+def _without_unfit(
+    settings: Settings, tasks: tuple[Task, ...], purpose: Purpose, problems: list[str]
+) -> tuple[tuple[Task, ...], list[str]]:
+    """Training leaves quarantined tasks out; elsewhere they count, and a note says so."""
+    _, data = data_path(settings, purpose)
+    if data is None or purpose == "validate":
+        return tasks, []
+    path = quarantine_path(data, settings.quarantine)
+    try:
+        unfit = read_quarantine(path).keys() & {task.id for task in tasks}
+    except UsageError as error:
+        problems.append(str(error))
+        return tasks, []
+    if not unfit:
+        return tasks, []
+    named = ", ".join(sorted(unfit)[:3]) + (", ..." if len(unfit) > 3 else "")
+    note = f"{len(unfit)} of {len(tasks)} tasks are unfit by {path} ({named})"
+    if purpose != "train":
+        return tasks, [f"{note}; they count all the same"]
+    fit = tuple(task for task in tasks if task.id not in unfit)
+    if not fit:
+        problems.append(f"{path} leaves no task to train on: mend them and run `agentrl validate`")
+    return fit, [f"{note} and left out"]
 
 
 def _complaints(call: Callable[[], object]) -> Iterator[str]:

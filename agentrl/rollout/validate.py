@@ -1,12 +1,16 @@
-"""Is a task fit for training? Its gold patch must always pass, and doing nothing must always fail.
+"""Is a task fit for training? Its gold patch must always pass, doing nothing must always fail, and what is not to be
+broken must be whole before (where the grader knows such tests).
 
 Every task is tried the way a rollout tries it, in fresh sandboxes, without an agent. A task that fails a check goes to the
-quarantine list with all its reasons. Here nothing is retried: a machine that fails is a reason too, and a later run may clear it.
+quarantine list with all its reasons. Here nothing is retried: a machine that fails is a reason too, and a later run, which
+repeats such tasks only, may clear it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from agentrl.errors import AgentrlError
+from agentrl.errors import AgentrlError, SandboxError
 from agentrl.grader import Grader
 from agentrl.outcomes import ExitStatus
 from agentrl.sandbox import Sandbox
@@ -38,13 +42,17 @@ new file mode 100644
 @dataclass(frozen=True, slots=True)
 class Validated:
     """One task's outcome. ``reasons``: why it is unfit, one sentence each; empty means fit. ``gold_rewards`` has one
-    entry for each repetition that was graded."""
+    entry for each repetition that was graded. ``digest`` names the task's content and the thoroughness of the check;
+    ``settled`` is False when a machine failed, so that there is no verdict on the task.
+    """
 
     task_id: str
+    digest: str
     reasons: tuple[str, ...]
     gold_rewards: tuple[float, ...]
     idle_reward: float | None
     duration_sec: float
+    settled: bool = True
 
     @property
     def fit(self) -> bool:
@@ -52,13 +60,31 @@ class Validated:
         return not self.reasons
 
     def to_json(self) -> dict[str, Any]:
-        """A row for a report."""
+        """A row for a report; :meth:`from_json` is the inverse."""
         return {"fit": self.fit, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Validated:
+        """What :meth:`to_json` wrote."""
+        values = {name: value for name, value in row.items() if name != "fit"}
+        return cls(**{**values, "reasons": tuple(row["reasons"]), "gold_rewards": tuple(row["gold_rewards"])})
 
 
 def quarantine(rows: Iterable[Validated]) -> dict[str, tuple[str, ...]]:
     """Task id → reasons, of the unfit ones."""
     return {row.task_id: row.reasons for row in rows if not row.fit}
+
+
+def digest(task: Task, repeats: int) -> str:
+    """Equal for equal tasks that are checked equally thoroughly."""
+    content = json.dumps([asdict(task), repeats], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def still_valid(rows: Iterable[Validated], tasks: Iterable[Task], repeats: int) -> dict[str, Validated]:
+    """Task id → its last row, of the tasks that need no new check: settled, and nothing about them has changed."""
+    wanted = {task.id: digest(task, repeats) for task in tasks}
+    return {row.task_id: row for row in rows if row.settled and wanted.get(row.task_id) == row.digest}
 
 
 async def validate(
@@ -100,6 +126,7 @@ class _Check:
         self.task, self.format, self.grader, self.timeout_sec = task, task_format, grader, timeout_sec
         self.open = partial(open_sandbox, task)
         self.reasons: list[str] = []
+        self.settled = True
 
     async def run(self, repeats: int) -> Validated:
         started = time.monotonic()
@@ -110,7 +137,11 @@ class _Check:
         else:
             idle = await self.idle_fails()
             gold = await self.gold_passes(repeats)
-        return Validated(self.task.id, tuple(self.reasons), tuple(gold), idle, time.monotonic() - started)
+        reasons = tuple(reason.encode(errors="replace").decode() for reason in self.reasons)
+        seconds = time.monotonic() - started
+        return Validated(
+            self.task.id, digest(self.task, repeats), reasons, tuple(gold), idle, seconds, settled=self.settled
+        )
 
     async def idle_fails(self) -> float | None:
         """Prepare, do nothing, collect: the patch must be empty, and must not earn, even when the tests do run."""
@@ -127,6 +158,8 @@ class _Check:
             grade = await self.grade(f"the {name} patch", submission)
             if grade and _passes(grade):
                 self.reasons.append(f"the {name} patch passes: the tests do not need the solution")
+        if grade and (broken := grade.details.get("broken")):
+            self.reasons.append(f"{len(broken)} tests that must keep passing fail before: {', '.join(broken[:5])}")
         return grade.reward if grade else None
 
     async def gold_passes(self, repeats: int) -> list[float]:
@@ -148,6 +181,7 @@ class _Check:
             return None
 
     def blame(self, what: str, error: AgentrlError) -> None:
+        self.settled = self.settled and not isinstance(error, SandboxError)
         self.reasons.append(f"{what}: {type(error).__name__}: {error}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from agentrl.errors import FileDenied, FileIsDirectory, FileMissing, SandboxGone
@@ -135,6 +136,7 @@ async def layers_are_baked_once(backend: SandboxBackend) -> None:
         {
             "/opt/conformance/tool": f"#!/bin/sh\necho {secrets.token_hex(8)}; cat /proc/sys/kernel/random/uuid\n".encode()
         },
+        {"/opt/conformance/fetched": lambda: Path(__file__)},
     )
     second = Layer("conformance-2", ("cp /opt/conformance/made /opt/conformance/copy",))
     images = await asyncio.gather(*(backend.prepare(None, Resources(), [layer, second]) for _ in range(3)))
@@ -144,6 +146,7 @@ async def layers_are_baked_once(backend: SandboxBackend) -> None:
         async with machine(backend, SandboxSpec(image=images[0])) as sandbox:
             made.add(await output(sandbox, "cat /opt/conformance/made"))
             assert (await output(sandbox, "cmp /opt/conformance/made /opt/conformance/copy")) == ""
+            assert await sandbox.read_file("/opt/conformance/fetched") == Path(__file__).read_bytes()
             await sandbox.write_file("/opt/conformance/made", b"private")
     assert len(made) == 1 and "private" not in made, f"the layer is not shared and frozen: {made}"
     assert await backend.prepare(None, Resources(), []) is None, "without layers the image is the image"

@@ -9,24 +9,48 @@ from agentrl.tokens.plain import Plain
 from agentrl.types import Block, Message, Text, Thinking, Tool, ToolCall, ToolResult
 
 Chat = list[dict[str, Any]]
+Schemas = list[dict[str, Any]]
+_KEPT = 16
+
+
+class ToolShelf:
+    """Tools as function schemas, made plain once for each set of tools and not in each turn."""
+
+    def __init__(self, plain: Plain) -> None:
+        self._plain = plain
+        self._known: list[tuple[Sequence[Tool], Schemas, int]] = []
+
+    def schemas(self, tools: Sequence[Tool]) -> tuple[Schemas | None, int]:
+        """The schemas (None for no tools, which templates tell from an empty list) and how many control tokens were in
+        them. Not to be changed: they are shared."""
+        if not tools:
+            return None, 0
+        for known, schemas, count in self._known:
+            if known == tools:
+                return schemas, count
+        described = [{"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools]
+        plain, count = self._plain.value([{"type": "function", "function": d} for d in described])
+        self._known = [(tools, plain, count), *self._known[: _KEPT - 1]]
+        return plain, count
 
 
 class ChatWriter:
     """Writes one conversation, all content made plain; ``neutralised`` counts the control tokens found on the way."""
 
-    def __init__(self, plain: Plain, names: Mapping[str, str] | None = None) -> None:
+    def __init__(self, plain: Plain, shelf: ToolShelf, names: Mapping[str, str] | None = None) -> None:
         self.neutralised = 0
-        self._plain = plain
+        self._plain, self._shelf = plain, shelf
         self._names = dict(names or {})
 
     def messages(self, messages: Iterable[Message]) -> Chat:
         """The messages, one dictionary for each tool result. Reasoning goes to ``reasoning_content``."""
         return [entry for m in messages for entry in self._entries(m)]
 
-    def tools(self, tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
-        """The tools as function schemas; None for none, which templates tell from an empty list."""
-        described = [{"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools]
-        return [{"type": "function", "function": self._value(d)} for d in described] or None
+    def tools(self, tools: Sequence[Tool]) -> Schemas | None:
+        """The tools as function schemas; None for no tools."""
+        schemas, count = self._shelf.schemas(tools)
+        self.neutralised += count
+        return schemas
 
     def _entries(self, message: Message) -> Iterator[dict[str, Any]]:
         if message.role == "tool":

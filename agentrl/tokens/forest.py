@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from dataclasses import dataclass, field, replace
+from itertools import count, groupby
 
 from agentrl.errors import EngineError
 from agentrl.tokens import forks
+from agentrl.tokens.ids import TokenIds, joined
 from agentrl.tokens.steps import Step, renamed, reply_keys, steps, tools_key, without_noise
-from agentrl.types import Block, ChatRequest, Generation, Message, ToolCall, Turn
+from agentrl.types import Block, ChatRequest, Generation, Message, Tool, ToolCall, Turn
 
 _ORIGIN = 0
 
@@ -29,7 +30,7 @@ class Placement:
 
     ``new``: the messages to render behind the parent (all messages without one). ``history``: the canonical stored
     messages up to and including the parent's reply. ``fork_reason``: why it is no plain continuation, or empty.
-    ``duplicate_of``: the pending or undelivered turn of which this request is a retry.
+    ``duplicate_of``: the pending or undelivered turn of which this request is a retry. ``outline``: of the request.
     """
 
     parent_id: str | None
@@ -38,6 +39,7 @@ class Placement:
     fork_reason: str
     duplicate_of: str | None
     lane: str = ""
+    outline: forks.Outline = field(default=forks.NO_OUTLINE, compare=False, repr=False)
 
     def as_root(self, reason: str) -> Placement:
         """The same request as a new root, for a codec that could not extend. A reason found earlier is kept."""
@@ -60,6 +62,7 @@ class _Node:
     answered_at: int = -1
     reply: Message | None = None
     turn: Turn | None = None
+    ids: TokenIds | None = None
     delivered: bool = False
 
     @property
@@ -97,39 +100,44 @@ class Forest:
         self._turn_of_call: dict[str, str] = {}
         self._last_in_lane: dict[str, _Node] = {}
         self._states = _ORIGIN
+        self._tools: tuple[Sequence[Tool], str] = ((), tools_key(()))
+        # Numbered behind one random part: the system's random numbers cost more than all of :meth:`begin`.
+        self._name, self._numbers = secrets.token_hex(6), count()
 
     def place(self, request: ChatRequest, *, lane: str = "") -> Placement:
         """Find the deepest turn that the request continues. ``lane``: the client's own name of a chain (agent id), or
         empty. Changes nothing."""
-        messages, tools = without_noise(request.messages), tools_key(request.tools)
+        messages, tools = without_noise(request.messages), self._key_of(request.tools)
         walk = self._walk(messages, tools, lane)
         parent, new = walk.parent, self._restored(messages[walk.known :])
         if parent is not None and parent.reply is not None:
             new = renamed(new, walk.echo, parent.reply)
         asked = [n for n in self._asked.get(walk.state, ()) if n.lane == lane]
+        outline = forks.Outline.of(messages, tools)
         return Placement(
             parent_id=parent.id if parent else None,
             new=new,
             history=self._history(parent),
-            fork_reason=self._reason(walk, messages, tools, lane),
+            fork_reason=self._reason(walk, outline, lane),
             duplicate_of=next((n.id for n in reversed(asked) if n.retriable), None),
             lane=lane,
+            outline=outline,
         )
 
-    def begin(self, placement: Placement, request: ChatRequest) -> str:
+    def begin(self, placement: Placement) -> str:
         """Mint a turn id and mark the turn pending, so that a retry of the same request is recognised."""
-        tools, lane = tools_key(request.tools), placement.lane
+        lane, outline = placement.lane, placement.outline
         parent = self._nodes[placement.parent_id] if placement.parent_id else None
-        state = parent.answered_at if parent else self._goto(_ORIGIN, (("tools", tools),))
+        state = parent.answered_at if parent else self._goto(_ORIGIN, (("tools", outline.tools),))
         for step in steps(placement.new, self._turn_of_call, lane):
             state = self._goto(state, step.keys)
         node = _Node(
-            id=secrets.token_hex(8),
+            id=f"{self._name}{next(self._numbers):04x}",
             parent_id=placement.parent_id,
             new=placement.new,
             fork_reason=placement.fork_reason,
             lane=lane,
-            outline=forks.Outline.of(without_noise(request.messages), tools),
+            outline=outline,
             asked_at=state,
         )
         self._nodes[node.id] = node
@@ -173,6 +181,7 @@ class Forest:
             started_at=started_at,
             duration_sec=duration_sec,
         )
+        node.ids = TokenIds.of((*new_ids, *generation.ids))
         self._recorded.append(node)
         self._last_in_lane[node.lane] = node
         self._answer(node, reply)
@@ -188,14 +197,16 @@ class Forest:
         """The client has the reply: the same request once more is a new turn from now on."""
         self._nodes[turn_id].delivered = True
 
-    def prompt_ids(self, turn_id: str) -> tuple[int, ...]:
+    def prompt(self, turn_id: str) -> TokenIds:
         """All ids up to and including what that turn sampled: the prefix of whatever continues it."""
-        parts: list[tuple[int, ...]] = []
-        turn = self._turn(turn_id)
-        while turn is not None:
-            parts += [turn.generation.ids, turn.new_ids]
-            turn = self._turn(turn.parent_id)
-        return tuple(chain.from_iterable(reversed(parts)))
+        return joined(node.ids for node in self._path(self._nodes[turn_id]) if node.ids is not None)
+
+    def last_id(self, turn_id: str) -> int:
+        """The last of :meth:`prompt`."""
+        turn = self._nodes[turn_id].turn
+        if turn is None:
+            raise KeyError(turn_id)
+        return turn.generation.ids[-1]
 
     def turns(self) -> tuple[Turn, ...]:
         """The recorded turns, parents before children."""
@@ -249,12 +260,16 @@ class Forest:
     def _turn(self, turn_id: str | None) -> Turn | None:
         return self._nodes[turn_id].turn if turn_id is not None else None
 
-    def _history(self, node: _Node | None) -> tuple[Message, ...]:
+    def _path(self, node: _Node | None) -> list[_Node]:
+        """The turns from the root to ``node``."""
         path: list[_Node] = []
         while node is not None:
             path.append(node)
             node = self._nodes[node.parent_id] if node.parent_id is not None else None
-        return tuple(m for n in reversed(path) for m in (*n.new, *((n.reply,) if n.reply else ())))
+        return path[::-1]
+
+    def _history(self, node: _Node | None) -> tuple[Message, ...]:
+        return tuple(m for n in self._path(node) for m in (*n.new, *((n.reply,) if n.reply else ())))
 
     def _restored(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """``messages`` with echoes of our replies, known by their call ids, put back as they were sampled."""
@@ -266,7 +281,13 @@ class Forest:
             restored += group if turn is None else (self.stored_reply(turn),)
         return tuple(restored)
 
-    def _reason(self, walk: _Walk, messages: Sequence[Message], tools: str, lane: str) -> str:
+    def _key_of(self, tools: Sequence[Tool]) -> str:
+        """The identity of ``tools``, worked out anew only when they differ from those of the last request."""
+        if tools != self._tools[0]:
+            self._tools = tools, tools_key(tools)
+        return self._tools[1]
+
+    def _reason(self, walk: _Walk, outline: forks.Outline, lane: str) -> str:
         siblings = self._children.get(walk.parent.id if walk.parent else None, ())
         if not siblings:
             return ""
@@ -276,7 +297,6 @@ class Forest:
             return forks.RESAMPLED
         if walk.parent is None and self._recorded:
             before = self._last_in_lane.get(lane)
-            outline = forks.Outline.of(messages, tools)
             return forks.reason_for_root(outline, before.outline if before else None)
         if lane not in self._last_in_lane and self._recorded:
             return forks.SUBAGENT

@@ -47,6 +47,9 @@ class Outline:
         return cls(tools, system, next((m.text for m in messages if m.role == "user"), ""))
 
 
+NO_OUTLINE: Final = Outline("", (), "")
+
+
 def reason_for_root(new: Outline, before: Outline | None) -> str:
     """Why a request starts another root. ``before``: the last recorded turn of its lane, None for a lane's first."""
     if before is None:

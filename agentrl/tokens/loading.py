@@ -14,6 +14,8 @@ from agentrl.tokens.renderers_codec import RenderersCodec
 from agentrl.tokens.template_codec import TemplateCodec
 from agentrl.types import Message, Text, Tool, ToolCall, ToolResult
 
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+
 
 def load(model_dir: Path, renderer: str) -> Codec:
     """See :func:`agentrl.tokens.load_codec`."""
@@ -100,9 +102,15 @@ def _renderer_names() -> list[str]:
 
 
 def _tokenizer(model_dir: Path) -> Any:
-    from transformers import AutoTokenizer
-
+    named = _json(model_dir / "tokenizer_config.json").get("tokenizer_class")
     try:
+        if named in _GENERIC and (model_dir / "tokenizer.json").is_file():
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast.from_pretrained(str(model_dir))
+        # This class reads the model's configuration too, and with it comes torch: 250 MB and some seconds.
+        from transformers import AutoTokenizer
+
         return AutoTokenizer.from_pretrained(str(model_dir), trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise SettingsError(f"no usable tokenizer in {model_dir}: {error}") from error

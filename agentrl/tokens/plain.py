@@ -17,6 +17,8 @@ SEAM: Final = "\ufdd0"
 MARK: Final = "\ufdd1"
 """Stands for a sampled reply in a rendered conversation."""
 
+_SHORT = 8192
+
 
 class Plain:
     """Makes content harmless, and counts. ``spellings``: the control tokens of a tokenizer, each of two letters or more."""
@@ -62,6 +64,23 @@ class Plain:
             items = [self.value(v) for v in value]
             return [v for v, _ in items], sum(n for _, n in items)
         return value, 0
+
+
+def encoder_of(tokenizer: Any) -> Callable[[str], Sequence[int]]:
+    """What turns rendered text into ids: the Rust tokenizer of a fast ``tokenizer`` without the layers above it, which cost a
+    thread for each text. A short text is encoded here, a long one by the call that leaves other threads running."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return lambda text: tokenizer.encode(text, add_special_tokens=False, verbose=False)  # type: ignore[no-any-return]
+    backend.no_truncation()
+    backend.no_padding()
+
+    def encode(text: str) -> Sequence[int]:
+        if len(text) <= _SHORT:
+            return backend.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
+        return backend.encode_batch_fast([text], add_special_tokens=False)[0].ids  # type: ignore[no-any-return]
+
+    return encode
 
 
 def encode_pieces(text: str, encode: Callable[[str], Sequence[int]]) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentrl.errors import TemplateError
-from agentrl.tokens.chat import Chat, ChatWriter, call_names, late_system_as_user
+from agentrl.tokens.chat import Chat, ChatWriter, ToolShelf, call_names, late_system_as_user
 from agentrl.tokens.codec import Parsed, Rendered
 from agentrl.tokens.plain import SEAM, Plain, control_tokens, encode_pieces
 from agentrl.tokens.probe import Probe, run_probe
@@ -57,6 +57,7 @@ class RenderersCodec:
         self._name = name
         self._controls = control_tokens(tokenizer.added_tokens_decoder)
         self._plain = Plain(self._controls)
+        self._shelf = ToolShelf(self._plain)
         self._tokenizer = SeamTokenizer(tokenizer)
         try:
             self._renderer = make(self._tokenizer)
@@ -78,7 +79,7 @@ class RenderersCodec:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Rendered:
         """The whole prompt. Raises: TemplateError."""
-        writer = ChatWriter(self._plain)
+        writer = ChatWriter(self._plain, self._shelf)
         chat = self._fitted(writer.messages(messages), first=1)
         return Rendered(tuple(self._ids(chat, writer.tools(tools))), writer.neutralised)
 
@@ -92,7 +93,7 @@ class RenderersCodec:
         last_id: int | None = None,
     ) -> Rendered | None:
         """What follows a sampled reply; None for new messages that the renderer only renders from scratch."""
-        writer = ChatWriter(self._plain, call_names(history[-1]))
+        writer = ChatWriter(self._plain, self._shelf, call_names(history[-1]))
         chat = self._fitted(writer.messages(new), first=0)
         counted, schemas = writer.neutralised, writer.tools(tools)
         if not closed:
@@ -105,7 +106,7 @@ class RenderersCodec:
 
     def parse(self, ids: Sequence[int], tools: Sequence[Tool], mint: Callable[[], str]) -> Parsed:
         """The message that ``ids`` spell."""
-        schemas = ChatWriter(self._plain).tools(tools)
+        schemas = ChatWriter(self._plain, self._shelf).tools(tools)
         found = self._renderer.parse_response(list(ids), tools=schemas, prompt_ids=self._asked)
         thought, text = found.reasoning_content or "", found.content or ""
         good = [c for c in found.tool_calls if _readable(c)]

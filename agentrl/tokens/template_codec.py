@@ -13,9 +13,9 @@ import jinja2
 
 from agentrl.errors import TemplateError
 from agentrl.tokens import chat as chats
-from agentrl.tokens.chat import Chat, ChatWriter
+from agentrl.tokens.chat import Chat, ChatWriter, ToolShelf
 from agentrl.tokens.codec import Parsed, Rendered
-from agentrl.tokens.plain import MARK, Plain, control_tokens, encode_pieces
+from agentrl.tokens.plain import MARK, Plain, control_tokens, encode_pieces, encoder_of
 from agentrl.tokens.probe import Probe, run_probe
 from agentrl.tokens.toolcalls import Call, format_of
 from agentrl.types import Block, Message, Text, Thinking, Tool, ToolCall
@@ -40,6 +40,8 @@ class TemplateCodec:
         self._name = name
         self._controls = control_tokens(tokenizer.added_tokens_decoder)
         self._plain = Plain(self._controls)
+        self._shelf = ToolShelf(self._plain)
+        self._encoder = encoder_of(tokenizer)
         self._format = format_of(str(tokenizer.chat_template))
         ends = {tokenizer.eos_token_id, *stop_ids} - {None}
         self._stops = {spelling: i for spelling, i in self._controls.items() if i in ends}
@@ -48,7 +50,9 @@ class TemplateCodec:
         self._thinks_at_once = opened.endswith(_OPEN)
         self._ends_text = self._closes(_REPLY)
         self._ends_calls = self._closes(_stand_in(Message("assistant", (ToolCall("call_1", "x", {}),))))
-        self._late_system = _NEXT in self._tried([_ASK, _REPLY, {"role": "system", "content": _NEXT}])
+        late = self._tried([_ASK, _REPLY, {"role": "system", "content": _NEXT}])
+        # Some templates move it to the front, and others open it with a marker that no reply ends with.
+        self._late_system = _NEXT in (self._behind_mark(late) or "")
         self._users_apart = _NEXT in self._tried([_ASK, {"role": "user", "content": _NEXT}])
 
     @property
@@ -63,7 +67,7 @@ class TemplateCodec:
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Rendered:
         """The whole prompt. Raises: TemplateError."""
-        writer = ChatWriter(self._plain)
+        writer = ChatWriter(self._plain, self._shelf)
         text = self._text(self._fitted(writer.messages(messages)), writer.tools(tools))
         return Rendered(tuple(self._encode(text)), writer.neutralised)
 
@@ -78,7 +82,7 @@ class TemplateCodec:
     ) -> Rendered | None:
         """What follows a sampled reply; None when the template puts no stop token behind replies of this kind."""
         reply = history[-1]
-        writer = ChatWriter(self._plain, chats.call_names(reply))
+        writer = ChatWriter(self._plain, self._shelf, chats.call_names(reply))
         behind = self._fitted(writer.messages(new), first=0)
         counted = writer.neutralised
         text = self._text([dict(_ASK), _stand_in(reply), *behind], writer.tools(tools))
@@ -129,7 +133,7 @@ class TemplateCodec:
             raise TemplateError(f"the chat template cannot render the roles {roles}: {error}") from error
 
     def _encode(self, text: str) -> list[int]:
-        return encode_pieces(text, lambda piece: self._tokenizer.encode(piece, add_special_tokens=False, verbose=False))
+        return encode_pieces(text, self._encoder)
 
     def _fitted(self, chat: Chat, *, first: int = 1) -> Chat:
         if not self._late_system:

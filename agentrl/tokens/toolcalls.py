@@ -71,6 +71,26 @@ def _read_json(body: str, tools: Sequence[Tool], key: str = "arguments") -> Call
     return Call(name, arguments)
 
 
+def _read_pairs(body: str, tools: Sequence[Tool]) -> Call | None:
+    name, _, rest = body.partition("\n")
+    if not name.strip() or _PAIR.sub("", rest).strip():
+        return None
+    types = _types(name.strip(), tools)
+    return Call(name.strip(), {k.strip(): _typed(v, types.get(k.strip())) for k, v in _PAIR.findall(rest)})
+
+
+def _read_named(body: str, tools: Sequence[Tool]) -> Call | None:
+    """A name, then the arguments as JSON behind ``[ARGS]`` or in a fence."""
+    match = _NAMED.fullmatch(body)
+    if match is None:
+        return None
+    try:
+        arguments = _clean(json.loads(match[2], strict=False))
+    except (ValueError, RecursionError):
+        return None
+    return Call(match[1], arguments) if isinstance(arguments, dict) else None
+
+
 def _read_llama(body: str, tools: Sequence[Tool]) -> Call | None:
     return _read_json(body, tools, key="parameters")
 
@@ -79,12 +99,15 @@ def _read_xml(body: str, tools: Sequence[Tool]) -> Call | None:
     match = _FUNCTION.fullmatch(body)
     if match is None:
         return None
-    name = match[1]
-    types: Mapping[str, Any] = next((t.parameters.get("properties", {}) for t in tools if t.name == name), {})
+    name, types = match[1], _types(match[1], tools)
     rest = _PARAMETER.sub("", match[2])
     if rest.strip():
         return None
     return Call(name, {k: _typed(v, types.get(k)) for k, v in _PARAMETER.findall(match[2])})
+
+
+def _types(name: str, tools: Sequence[Tool]) -> Mapping[str, Any]:
+    return next((t.parameters.get("properties", {}) for t in tools if t.name == name), {})
 
 
 def _typed(text: str, schema: Any) -> Any:
@@ -111,11 +134,14 @@ def _clean(value: Any) -> Any:
 
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*?)</function>\s*", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+_PAIR = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_NAMED = re.compile(r"(?:function<｜tool▁sep｜>)?\s*([\w.-]+)(?:\[ARGS\]|\s*```json\n)(.*?)(?:\n```)?\s*", re.DOTALL)
 _TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _TAG = re.compile(r"<tool_call>")
 
 FORMATS: tuple[ToolFormat, ...] = (
     ToolFormat("xml", ("<tool_call>", "<function=", "<parameter="), _TAGGED, _TAG, _read_xml),
+    ToolFormat("glm", ("<tool_call>", "<arg_key>"), _TAGGED, _TAG, _read_pairs),
     ToolFormat("hermes", ("<tool_call>",), _TAGGED, _TAG, _read_json),
     ToolFormat(
         "llama3",
@@ -123,6 +149,22 @@ FORMATS: tuple[ToolFormat, ...] = (
         re.compile(r"\A\s*(?:<\|python_tag\|>)?(\{.*\})\s*\Z", re.DOTALL),
         re.compile(r'\A\s*(?:<\|python_tag\|>|\{"name")'),
         _read_llama,
+    ),
+    ToolFormat(
+        "deepseek",
+        ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"),
+        re.compile(
+            r"(?:<｜tool▁calls▁begin｜>)?\s*<｜tool▁call▁begin｜>(.*?)<｜tool▁call▁end｜>(?:\s*<｜tool▁calls▁end｜>)?", re.DOTALL
+        ),
+        re.compile("<｜tool▁call▁begin｜>"),
+        _read_named,
+    ),
+    ToolFormat(
+        "mistral",
+        ("[TOOL_CALLS]", "[ARGS]"),
+        re.compile(r"\[TOOL_CALLS\]((?:(?!\[TOOL_CALLS\]).)+)", re.DOTALL),
+        re.compile(r"\[TOOL_CALLS\]"),
+        _read_named,
     ),
 )
 """Looked through in this order: the first whose marks are all in the template."""

@@ -8,6 +8,7 @@ taken as they are; git's configuration and attributes in the repository or the h
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from agentrl.tools.rawgit import fresh_path, names, raw_git
 
 MAX_BYTES = 5_000_000
 MAX_IGNORED = 1000
+_HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
+_ESCAPES = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,25 @@ async def restore_paths(sandbox: Sandbox, workdir: str, base: str, paths: Sequen
 async def show_file(sandbox: Sandbox, workdir: str, base: str, path: str) -> bytes:
     """A file as ``base`` has it. Raises: PatchError (not there), SandboxError."""
     return await raw_git(sandbox, "show", fresh_path(), workdir, base, path)
+
+
+def patched_paths(patch: bytes) -> tuple[str, ...]:
+    """The files that a patch of :func:`capture_patch` touches, also those that ``.gitignore`` names."""
+    found: dict[str, None] = {}
+    for line in _HEADER.findall(patch):
+        quoted = re.fullmatch(rb'"a/.*" ("b/.*")', line)
+        # Without renames both names are the same, so that the second half is the name, whatever spaces are in it.
+        name = _unquoted(quoted[1]) if quoted else line[len(line) // 2 + 1 :]
+        found[name.removeprefix(b"b/").decode(errors="surrogateescape")] = None
+    return tuple(found)
+
+
+def _unquoted(name: bytes) -> bytes:
+    def plain(match: re.Match[bytes]) -> bytes:
+        digits = match[1]
+        return bytes([int(digits, 8)]) if len(digits) == 3 else _ESCAPES.get(digits, digits)
+
+    return re.sub(rb"\\([0-7]{3}|.)", plain, name[1:-1])
 
 
 @asynccontextmanager

@@ -67,9 +67,12 @@ def _frame(opening: str) -> tuple[bytes, bytes]:
 
 
 async def _stream(reader: asyncio.StreamReader) -> bytes:
-    head = await reader.readuntil(b"\r\n\r\n")
+    """A whole reply, in pieces or in one."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
     if b" 200 " not in head:
         raise RuntimeError(f"{head!r} {await reader.read(2000)!r}")
+    if length := head.partition(b"content-length:")[2].split(b"\r\n")[0]:
+        return await reader.readexactly(int(length))
     whole = bytearray()
     while size := int(await reader.readline(), 16):
         whole += (await reader.readexactly(size + 2))[:-2]
@@ -101,8 +104,6 @@ async def _watch(port: int, healths: list[float]) -> None:
     while True:
         start = time.perf_counter()
         writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-        await reader.readexactly(length)
+        await _stream(reader)
         healths.append(time.perf_counter() - start)
         await asyncio.sleep(0.1)

@@ -72,6 +72,7 @@ def _process(target: Any, *arguments: Any, after: tuple[Any, ...] = ()) -> Itera
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=target, args=(*arguments, theirs, *after), daemon=True)
     process.start()
+    theirs.close()  # So that its death ends our waiting.
     try:
         yield ours
         ours.send("end")

@@ -59,6 +59,7 @@ async def _serve(model_dir: Path, engine_port: int, pipe: Connection, profile: P
         turn_timeout_sec=60,
     )
     await gateway.start()
+    gc.freeze()  # As a run does once everything is loaded.
     try:
         while (order := await asyncio.to_thread(pipe.recv)) != "end":
             await _round(gateway, order, pipe, profile)
@@ -72,6 +73,7 @@ async def _round(gateway: Gateway, sessions: int, pipe: Connection, profile: Pat
     before_mb = rss_mb()
     opened = [gateway.open_session(f"r{number}") for number in range(sessions)]
     stalls = Stalls()
+
     watching = asyncio.create_task(stalls.watch())
     profiler = _profiler() if profile else None
     cpu = time.process_time()
@@ -82,6 +84,7 @@ async def _round(gateway: Gateway, sessions: int, pipe: Connection, profile: Pat
         profiler.disable()
         profiler.dump_stats(profile)
     watching.cancel()
+
     used_mb = rss_mb()
     found = await _trained(gateway, opened)
     del opened

@@ -51,4 +51,5 @@ def two_turns(name: str = "i0-g0-r0", *, iteration: int = 0, reward: float | Non
         trajectory=Trajectory((first, second), (call(first, (1, 2, 3)), call(second, prompt)), {"retries": 1}),
         seconds={"total": 1.5},
         message="done",
+        details={"num_turns": 2, "usage": {"output_tokens": 5}},
     )

@@ -28,7 +28,7 @@ def names(plugins: Plugins, kind: str) -> list[str]:
 
 def test_core_offers_its_dialects_through_the_same_hooks():
     plugins = load()
-    assert names(plugins, "dialects") == ["openai-chat", "anthropic"]
+    assert names(plugins, "dialects") == ["openai-chat", "anthropic", "openai-responses"]
     assert {offer.origin for offer in plugins.registry.offers("dialects")} == {"built-in"}
     assert plugins.broken == ()
 
@@ -141,7 +141,7 @@ def test_disabling_what_is_not_there_is_an_error_with_a_suggestion(folder):
 
 
 def test_core_itself_cannot_be_disabled():
-    assert names(load(disable="agentrl"), "dialects") == ["openai-chat", "anthropic"]
+    assert names(load(disable="agentrl"), "dialects") == ["openai-chat", "anthropic", "openai-responses"]
 
 
 # ------------------------------------------------------------------------------------------------------- events

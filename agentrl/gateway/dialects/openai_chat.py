@@ -102,7 +102,9 @@ def _message(entry: Mapping[str, Any], where: str) -> Message:
             return Message("assistant", _assistant(entry, where))
         case "tool":
             call_id = string_at(entry.get("tool_call_id", ""), f"{where}.tool_call_id")
-            text = "\n".join(text_of(p, f"{where}.content", lenient=True) for p in parts_of(content, f"{where}.content"))
+            text = "\n".join(
+                text_of(p, f"{where}.content", lenient=True) for p in parts_of(content, f"{where}.content")
+            )
             return Message("tool", (ToolResult(call_id, text),))
     raise BadRequest(f"{where}.role: must be system, developer, user, assistant or tool, not {role!r}")
 

@@ -54,19 +54,13 @@ class OpenAIResponses:
     def events(self, reply: Reply) -> Iterable[bytes]:
         """The reply as numbered events: each item is added empty, filled, and done."""
         number = count()
-        for kind, fields in self._steps(reply):
-            yield _event(kind, {**fields, "sequence_number": next(number)})
-
-    def _steps(self, reply: Reply) -> Iterator[tuple[str, dict[str, Any]]]:
-        yield "response.created", {"response": _opening(reply)}
-        yield "response.in_progress", {"response": _opening(reply)}
-        for index, item in enumerate(_items(reply)):
-            at = {"output_index": index}
-            yield "response.output_item.added", {**at, "item": {**item, **_EMPTY[item["type"]], "status": "in_progress"}}
-            for kind, fields in _filling(item):
-                yield kind, {"item_id": item["id"], **at, **fields}
-            yield "response.output_item.done", {**at, "item": item}
-        yield f"response.{_status(reply)}", {"response": self.reply(reply)}
+        opening, whole = _opening(reply), self.reply(reply)
+        yield _event("response.created", {"response": opening, "sequence_number": next(number)})
+        yield _event("response.in_progress", {"response": opening, "sequence_number": next(number)})
+        for index, item in enumerate(whole["output"]):
+            for kind, fields in _item_events(item):
+                yield _event(kind, {"output_index": index, **fields, "sequence_number": next(number)})
+        yield _event(f"response.{_status(reply)}", {"response": whole, "sequence_number": next(number)})
 
     def ping(self) -> bytes:
         """A comment line."""
@@ -121,7 +115,7 @@ def _usage(reply: Reply) -> dict[str, Any]:
     prompt, completion = reply.usage.prompt, reply.usage.completion
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens": completion,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": prompt + completion,
@@ -169,6 +163,14 @@ def _bare(arguments: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) and len(arguments) == 1 else dumps(arguments).decode()
 
 
+def _item_events(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    empty = {**item, **_EMPTY[item["type"]], "status": "in_progress"}
+    yield "response.output_item.added", {"item": empty}
+    for kind, fields in _filling(item):
+        yield kind, {"item_id": item["id"], **fields}
+    yield "response.output_item.done", {"item": item}
+
+
 def _filling(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """What happens between the item's opening and its end."""
     match item["type"]:
@@ -186,7 +188,7 @@ def _filling(item: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def _part_filling(part: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The one part of a message or of reasoning."""
     at, text = {"content_index": 0}, part["text"]
-    more = {"logprobs": []} if part["type"] == "output_text" else {}
+    more: dict[str, Any] = {"logprobs": []} if part["type"] == "output_text" else {}
     yield "response.content_part.added", {**at, "part": {**part, "text": ""}}
     yield f"response.{part['type']}.delta", {**at, **more, "delta": text}
     yield f"response.{part['type']}.done", {**at, **more, "text": text}

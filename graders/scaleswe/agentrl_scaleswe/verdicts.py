@@ -8,7 +8,9 @@
     pytest is used at all, a report with at least one passed test and no failure; no report is a failure.
 ``swepro``
     The run script gets the selected files joined by commas; then the parser gets the logs of both streams and writes
-    ``{"tests": [{"name", "status"}]}``. Solved: every required test is ``PASSED`` in it; an absent one failed.
+    ``{"tests": [{"name", "status"}]}``. Solved: every required test is ``PASSED`` in it and nothing else; an absent one failed.
+
+What can be counted is recorded as ``partial``.
 
 The exit code is the one that :func:`agentrl.api.run_detached` vouches for by its nonce; nothing that tests print
 is taken for it.
@@ -19,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from agentrl.api import (
@@ -35,47 +37,74 @@ from agentrl.api import (
     kill_agent_processes,
     run_detached,
 )
+from agentrl_scaleswe.control import F2P_FILE, Control, sabotage
 from agentrl_scaleswe.start import both, run_commands, split_before, tail
 
 TEST_ENV = {"TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-F2P_FILE = "test_fail_to_pass.py"
 PARSER_TIMEOUT_SEC = 120.0
 CHECKOUT_TIMEOUT_SEC = 120.0
 _PYTHON = "$(command -v python || command -v python3)"
+_PYTEST = re.compile(r"\b(pytest|py\.test)\b")
 _OWN_RUNNER = re.compile(r"\b(pytest|unittest)\.main\(|__main__")
 _COUNT = re.compile(rb'\b(tests|failures|errors|skipped)="(\d+)"')
 
+Ready = Callable[[], Awaitable[None]]
+"""Called when the tests are in place and about to run."""
 
-async def judge(sandbox: Sandbox, task: Task, *, timeout_sec: float) -> Grade:
-    """Run the task's tests. Raises: GraderError (no verdict), SandboxError."""
+
+async def judge(sandbox: Sandbox, task: Task, *, timeout_sec: float, control: Control | None = None) -> Grade:
+    """Run the task's tests, made to fail for a ``control``. Raises: GraderError (no verdict), SandboxError."""
+
+    async def ready() -> None:
+        if control is not None:
+            await sabotage(sandbox, task, control)
+
     match task.metadata:
         case {"eval_cmd": str(command)}:
-            return await _by_command(sandbox, task, command, timeout_sec)
+            return await _by_command(sandbox, task, command, timeout_sec, ready)
         case {"f2p_script": str(script)}:
-            return await _by_script(sandbox, task, script, timeout_sec)
+            return await _by_script(sandbox, task, script, timeout_sec, ready)
         case {"swepro": Mapping() as harness}:
-            return await _by_harness(sandbox, task, harness, timeout_sec)
+            return await _by_harness(sandbox, task, harness, timeout_sec, ready)
         case _:
             raise GraderError(f"task {task.id} names no way of grading")
 
 
-async def _by_command(sandbox: Sandbox, task: Task, command: str, timeout_sec: float) -> Grade:
-    result = await _run(sandbox, task, command, timeout_sec, {})
-    return _grade(result, result.ok, {})
+async def _by_command(sandbox: Sandbox, task: Task, command: str, timeout_sec: float, ready: Ready) -> Grade:
+    await ready()
+    if not _PYTEST.search(command) or "junit" in command:
+        result = await _run(sandbox, task, command, timeout_sec, {})
+        return _grade(result, result.ok, {})
+    report = f"{fresh_path()}.xml"
+    asking = f'export PYTEST_ADDOPTS="${{PYTEST_ADDOPTS-}} --junitxml={report}"\n'
+    result = await _run(sandbox, task, asking + command, timeout_sec, {})
+    await kill_agent_processes(sandbox)
+    return _grade(result, result.ok, _counted(await _report(sandbox, report)))
 
 
-async def _by_script(sandbox: Sandbox, task: Task, script: str, timeout_sec: float) -> Grade:
+async def _by_script(sandbox: Sandbox, task: Task, script: str, timeout_sec: float, ready: Ready) -> Grade:
     await sandbox.write_file(f"{task.workdir}/{F2P_FILE}", script.encode())
+    await ready()
     report = f"{fresh_path()}.xml"
     runner = "" if _OWN_RUNNER.search(script) or not re.search(r"\b(def|class) [Tt]est", script) else "-m pytest -q"
     env = {"PYTEST_ADDOPTS": f"-p no:cacheprovider --junitxml={report}"}
     result = await _run(sandbox, task, f"{_PYTHON} {runner} {F2P_FILE}", timeout_sec, env)
     if result.timed_out or not (runner or "pytest" in script):
         return _grade(result, result.ok, {})
+    # Nothing that the tests left running may write the report.
+    await kill_agent_processes(sandbox)
     counts = await _report(sandbox, report)
-    passed = counts.get("tests", 0) - counts.get("skipped", 0)
-    clean = passed > 0 and counts.get("failures") == 0 and counts.get("errors") == 0
-    return _grade(result, result.ok and clean, {"report": counts})
+    ran = counts.get("tests", 0) - counts.get("skipped", 0)
+    clean = ran > 0 and counts.get("failures") == 0 and counts.get("errors") == 0
+    return _grade(result, result.ok and clean, _counted(counts))
+
+
+def _counted(counts: Mapping[str, int]) -> dict[str, Any]:
+    """Details of a report: its numbers, and the share of tests that passed."""
+    ran = counts.get("tests", 0) - counts.get("skipped", 0)
+    failed = counts.get("failures", 0) + counts.get("errors", 0)
+    share = {"partial": max(0, ran - failed) / ran} if ran > 0 else {}
+    return {"report": dict(counts), **share}
 
 
 async def _report(sandbox: Sandbox, path: str) -> dict[str, int]:
@@ -88,9 +117,12 @@ async def _report(sandbox: Sandbox, path: str) -> dict[str, int]:
     return {name.decode(): int(count) for name, count in _COUNT.findall(suite)}
 
 
-async def _by_harness(sandbox: Sandbox, task: Task, harness: Mapping[str, Any], timeout_sec: float) -> Grade:
+async def _by_harness(
+    sandbox: Sandbox, task: Task, harness: Mapping[str, Any], timeout_sec: float, ready: Ready
+) -> Grade:
     _, checkout = split_before(harness)
     await run_commands(sandbox, task, "before_repo_set_cmd", checkout, timeout_sec=CHECKOUT_TIMEOUT_SEC)
+    await ready()
     folder = fresh_path()
     await sandbox.write_file(f"{folder}/run_script.sh", harness["run_script"].encode(), mode=0o755)
     selected = shlex.quote(",".join(harness["selected_test_files"]))
@@ -101,8 +133,15 @@ async def _by_harness(sandbox: Sandbox, task: Task, harness: Mapping[str, Any], 
     # The parser arrives when nothing of the tests is left to meddle with it.
     await kill_agent_processes(sandbox)
     passed = await _parse(sandbox, task, harness["parser_script"], folder)
-    missing = sorted({*harness["fail_to_pass"], *harness["pass_to_pass"]} - passed)
-    return _grade(result, not missing, {"not_passed": missing[:100], "passed": len(passed)})
+    wanted, kept = set(harness["fail_to_pass"]), set(harness["pass_to_pass"])
+    missing, broken = sorted((wanted | kept) - passed), sorted(kept - passed)
+    details = {
+        "not_passed": missing[:100],
+        "broken": broken[:100],
+        "passed": len(passed),
+        "partial": 0.0 if broken else len(wanted & passed) / len(wanted),
+    }
+    return _grade(result, not missing, details)
 
 
 async def _parse(sandbox: Sandbox, task: Task, parser: str, logs: str) -> set[str]:
@@ -116,7 +155,9 @@ async def _parse(sandbox: Sandbox, task: Task, parser: str, logs: str) -> set[st
         )
     try:
         tests = json.loads(await sandbox.read_file(f"{folder}/result.json"))["tests"]
-        return {test["name"] for test in tests if test["status"] == "PASSED"}
+        # A name that is reported with two results has not passed.
+        failed = {test["name"] for test in tests if test["status"] != "PASSED"}
+        return {test["name"] for test in tests} - failed
     except (FileError, ValueError, KeyError, TypeError) as error:
         raise GraderError(f"the parser of task {task.id} wrote no list of tests: {error!r}") from error
 

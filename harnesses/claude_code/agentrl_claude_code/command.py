@@ -12,7 +12,11 @@ from agentrl.api import HarnessJob
 from agentrl_claude_code.program import PROGRAM
 from agentrl_claude_code.settings import ClaudeCodeSettings
 
+CONFIG_DIR = "/tmp/claude-code"
+"""Where the program keeps its own files: outside of any repository, and the model is shown it, so not a random name."""
 _SETTINGS = '{"attribution": {"commit": "", "pr": ""}}'
+PATIENCE_SEC = 60.0
+"""How much longer than a turn may take the program waits for one, so that it is the gateway that gives up."""
 _UNASKED = 20_000
 """Tokens of its window that the program sets aside before it takes a percentage."""
 _STREAM = ("--output-format", "stream-json", "--verbose", "--no-session-persistence")
@@ -53,19 +57,20 @@ def arguments(settings: ClaudeCodeSettings, job: HarnessJob) -> Sequence[str]:
     return (PROGRAM, "-p", *_STREAM, *limits, *turns, *system, *tools, *session)
 
 
-def environment(settings: ClaudeCodeSettings, job: HarnessJob, config_dir: str) -> dict[str, str]:
-    """The environment; the program keeps its own files in ``config_dir``, which lies outside of the repository."""
+def environment(settings: ClaudeCodeSettings, job: HarnessJob) -> dict[str, str]:
+    """The environment, the session's key in it."""
     return {
         **_QUIET,
         **dict.fromkeys(_MODEL_NAMES, job.model),
         **_compaction(settings, job),
         "ANTHROPIC_BASE_URL": job.base_url,
         "ANTHROPIC_API_KEY": job.api_key,
-        "CLAUDE_CONFIG_DIR": config_dir,
+        "CLAUDE_CONFIG_DIR": CONFIG_DIR,
+        **({"CLAUDE_CODE_SIMPLE": "1"} if settings.simple else {}),
         "CLAUDE_CODE_MAX_RETRIES": str(settings.retries),
         # The gateway caps each turn; a cap of the client's can only be in its way.
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(job.context_tokens),
-        "API_TIMEOUT_MS": str(int(job.turn_timeout_sec * 1000) + 60_000),
+        "API_TIMEOUT_MS": str(int((job.turn_timeout_sec + PATIENCE_SEC) * 1000)),
     }
 
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from agentrl.api import HarnessJob, HarnessResult, Layer, Sandbox, fresh_path, run_detached
+from agentrl.api import HarnessJob, HarnessResult, Layer, Sandbox, fresh_path, npm_missing, run_detached
 from agentrl_claude_code.command import arguments, environment
 from agentrl_claude_code.ending import judge
-from agentrl_claude_code.program import cached, layer, npm_missing
+from agentrl_claude_code.program import cached, layer
 from agentrl_claude_code.settings import ClaudeCodeSettings
 
 
@@ -34,10 +34,10 @@ class ClaudeCode:
 
     async def run(self, sandbox: Sandbox, job: HarnessJob) -> HarnessResult:
         """Work until done, out of budget or crashed. Raises: SandboxError, EngineUnavailable."""
-        began, folder = time.monotonic(), fresh_path()
-        await sandbox.write_file(f"{folder}/problem", job.problem.encode(errors="replace"))
-        command = f"exec {shlex.join(arguments(self._settings, job))} < {folder}/problem"
-        env = environment(self._settings, job, f"{folder}/config")
+        began, problem = time.monotonic(), fresh_path()
+        await sandbox.write_file(problem, job.problem.encode(errors="replace"))
+        command = f"exec {shlex.join(arguments(self._settings, job))} < {problem}"
+        env = environment(self._settings, job)
         left = max(0.0, job.time_budget_sec - (time.monotonic() - began))
         return judge(await run_detached(sandbox, command, cwd=job.workdir, env=env, timeout_sec=left))
 

@@ -39,6 +39,12 @@ class ClaudeCodeSettings(PluginSettings):
         validation_alias="SWE_CLAUDE_SYSTEM_PROMPT",
         description="System prompt in place of Claude Code's own; empty: its own.",
     )
+    simple: bool = Field(
+        False,
+        validation_alias="SWE_CLAUDE_SIMPLE",
+        description="Claude Code's simple mode, for small models: Bash, Edit and Read whatever SWE_CLAUDE_TOOLS says, "
+        "and a quarter of the prompt.",
+    )
     customizations: bool = Field(
         False,
         validation_alias="SWE_CLAUDE_CUSTOMIZATIONS",

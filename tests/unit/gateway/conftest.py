@@ -17,6 +17,7 @@ import pytest
 
 from agentrl.gateway.dialects.anthropic import AnthropicMessages
 from agentrl.gateway.dialects.openai_chat import OpenAIChat
+from agentrl.gateway.dialects.openai_responses import OpenAIResponses
 from agentrl.gateway.engine import SGLangEngine
 from agentrl.gateway.guards import SamplingPolicy
 from agentrl.gateway.server import Gateway
@@ -158,7 +159,7 @@ async def make_rig() -> AsyncIterator[MakeRig]:
             turns: list[tuple[str, Turn]] = []
             settings = {
                 "sampling": SamplingPolicy(temperature=0.7, top_p=0.9, max_new_tokens=200),
-                "dialects": (OpenAIChat(), AnthropicMessages()),
+                "dialects": (OpenAIChat(), AnthropicMessages(), OpenAIResponses()),
                 "context_tokens": 10_000,
                 "turn_timeout_sec": 20.0,
                 "on_turn": lambda rollout, turn: turns.append((rollout, turn)),

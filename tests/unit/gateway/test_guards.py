@@ -44,9 +44,12 @@ async def test_a_turn_budget_ends_the_session_once_and_for_all(make_rig):
     with pytest.raises(anthropic.RateLimitError) as caught:
         await rig.anthropic(session, max_retries=2).messages.create(model="m", max_tokens=9, messages=USER)
     assert caught.value.body["error"]["type"] == "budget_exhausted"
+    # Other programs are told the same, but only the agent's own requests say how the rollout ended.
+    assert session.exhausted == ""
+    assert (await ask(rig, session))[0] == 429
     assert (session.exhausted, len(rig.engine.calls)) == ("turn", 2)
     # The official clients did not ask again: each refusal is one dropped turn.
-    assert (await rig.gateway.close_session(session)).counters["turns_dropped"] == 2
+    assert (await rig.gateway.close_session(session)).counters["turns_dropped"] == 3
 
 
 async def test_a_turn_budget_holds_against_parallel_requests(make_rig):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import anthropic
 import openai
 import pytest
+from aiohttp.http import SERVER_SOFTWARE
 
 from agentrl.gateway.dialects.openai_chat import OpenAIChat
 from agentrl.gateway.turn import take_turn
@@ -71,7 +73,8 @@ async def test_a_reply_that_was_never_delivered_answers_the_retry(make_rig):
     rig = await make_rig(lambda ids, n: f"reply {n}")
     session = rig.open()
     # Recorded, but its client is gone before a byte is written: what take_turn leaves behind.
-    await take_turn(rig.gateway._parts, session, OpenAIChat().read(BODY), dialect="openai_chat")
+    request = replace(OpenAIChat().read(BODY), client=SERVER_SOFTWARE.split()[0])
+    await take_turn(rig.gateway._parts, session, request, dialect="openai_chat")
     assert text(await ask(rig, session)) == "reply 0"
     assert text(await ask(rig, session)) == "reply 1"
     turns = (await rig.gateway.close_session(session)).turns

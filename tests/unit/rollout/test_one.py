@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
 from repair import BREAK, CHECK, FIX, SUBMIT, bash, repair_row
 
@@ -63,6 +64,8 @@ async def test_the_grader_gets_a_machine_that_the_agent_never_saw(bench):
         ([SUBMIT], ExitStatus.EMPTY_PATCH),
         (["no command at all", SUBMIT], ExitStatus.EMPTY_PATCH),
         ([bash("head -c 20000 /dev/urandom > big.bin"), SUBMIT], ExitStatus.PATCH_TOO_LARGE),
+        ([bash("rm -rf .git"), SUBMIT], ExitStatus.WORK_UNREADABLE),
+        ([bash("rm -rf /usr/bin/git"), SUBMIT], ExitStatus.WORK_UNREADABLE),
     ],
 )
 async def test_work_that_does_not_solve_it_is_graded_zero(bench, replies, status):
@@ -92,6 +95,21 @@ async def test_a_budget_that_runs_out_cuts_the_work_and_what_is_there_is_graded(
     assert (rollout.outcome, rollout.exit_status, rollout.reward) == (Outcome.TRUNCATED, status, 1.0)
     assert rollout.grade.exit_status is ExitStatus.SOLVED
     assert rollout.samples
+
+
+@pytest.mark.parametrize("said", [AgentEnd.FINISHED, AgentEnd.CRASHED, AgentEnd.TURN_BUDGET])
+async def test_the_gateway_knows_which_budget_it_was_that_ended_an_agent(bench, said):
+    async def until_refused(sandbox, job):
+        async with aiohttp.ClientSession() as http:
+            for status in (200, 429):
+                body = {"model": job.model, "messages": [{"role": "user", "content": "Go on."}]}
+                async with http.post(f"{job.base_url}/v1/chat/completions", json=body) as response:
+                    assert response.status == status
+        return HarnessResult(said)
+
+    async with bench([FIX], harness=Acting(until_refused), SWE_MAX_ROLLOUT_TOKENS="5") as b:
+        rollout = await b.roll()
+    assert (rollout.exit_status, rollout.agent_end) == (ExitStatus.TOKEN_BUDGET, AgentEnd.TOKEN_BUDGET)
 
 
 async def test_an_agent_that_works_too_long_is_stopped_and_graded(bench):
@@ -188,6 +206,10 @@ async def says_that_it_crashed(sandbox, job):
     return HarnessResult(AgentEnd.CRASHED, "exit code 139")
 
 
+async def reports_bytes(sandbox, job):
+    return HarnessResult(AgentEnd.FINISHED, details={"output": b"raw"})
+
+
 async def asks_nothing(sandbox, job):
     await sandbox.exec("echo fixed > state.txt", cwd=job.workdir, timeout_sec=60)
     return HarnessResult(AgentEnd.FINISHED)
@@ -200,6 +222,7 @@ async def asks_nothing(sandbox, job):
         (raises_as_bugs_do, ExitStatus.INTERNAL_ERROR),
         (runs_into_a_timeout_of_its_own, ExitStatus.INTERNAL_ERROR),
         (says_that_it_crashed, ExitStatus.AGENT_CRASHED),
+        (reports_bytes, ExitStatus.AGENT_CRASHED),
         (asks_nothing, ExitStatus.NO_TURN),
     ],
 )
@@ -207,6 +230,15 @@ async def test_an_agent_program_that_fails_is_no_verdict(bench, act, status):
     async with bench([], harness=Acting(act)) as b:
         rollout = await b.roll()
     assert_aborted(rollout, status)
+
+
+async def test_what_an_agent_program_reports_is_on_record(bench):
+    async def reports(sandbox, job):
+        return HarnessResult(AgentEnd.CRASHED, details={"usage": {"output_tokens": 3}, "tools": ("Bash", "Edit")})
+
+    async with bench([], harness=Acting(reports)) as b:
+        rollout = await b.roll()
+    assert rollout.details == {"usage": {"output_tokens": 3}, "tools": ["Bash", "Edit"]}
 
 
 class Judging:

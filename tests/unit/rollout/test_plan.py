@@ -38,7 +38,7 @@ def test_a_good_combination_has_no_problem(environ):
         "harness": ["whole"],
         "engine": ["whole"],
         "trainer": ["whole"],
-        "dialect": ["openai-chat", "anthropic"],
+        "dialect": ["openai-chat", "anthropic", "openai-responses"],
     }
     assert [task.id for task in made.tasks] == ["t1", "t2"]
 

@@ -104,7 +104,7 @@ async def test_too_many_aborted_rollouts_stop_the_run_with_their_causes(tmp_path
         return replace(rollout, message="no such image: x")
 
     run = open_at(tmp_path, Silent(), run_one=lost)
-    with pytest.raises(TrainerError, match="4 of 4 rollouts were aborted(.|\n)*4 x image_unavailable: no such image"):
+    with pytest.raises(TrainerError, match=r"4 of 4 rollouts were aborted(.|\n)*4 x image_unavailable: no such image"):
         await run.groups(0)
     run.close()
 

@@ -18,6 +18,10 @@ SPECIAL = [
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "[INST]", "[/INST]", "<|python_tag|>"),
     *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>"),
     *("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    *("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜tool▁sep｜>"),
+    *(f"<｜tool▁{what}▁{edge}｜>" for what in ("calls", "call", "outputs", "output") for edge in ("begin", "end")),
+    *("<s>", "</s>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+    *("[TOOL_CALLS]", "[ARGS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
 ]
 GLM_TAGS = ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"]
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>", *GLM_TAGS]
@@ -62,10 +66,11 @@ def tokenizer_for(trained: Tokenizer) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def codec_for(tokenizer_for: Callable[..., Any]) -> Callable[..., TemplateCodec]:
-    """The general codec over a template of ``templates/``."""
+    """The general codec over a template of ``templates/``; ``ends``: what else ends a reply."""
 
-    def make(template: str, eos: str = "<|im_end|>") -> TemplateCodec:
-        return TemplateCodec(tokenizer_for(template, eos))
+    def make(template: str, eos: str = "<|im_end|>", *ends: str) -> TemplateCodec:
+        tokenizer = tokenizer_for(template, eos)
+        return TemplateCodec(tokenizer, stop_ids=tokenizer.convert_tokens_to_ids(list(ends)))
 
     return make
 

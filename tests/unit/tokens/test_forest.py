@@ -49,7 +49,7 @@ class Session:
 
     def begin(self, asked: ChatRequest, lane: str = "") -> tuple[Placement, str]:
         placement = self.forest.place(asked, lane=lane)
-        return placement, self.forest.begin(placement, asked)
+        return placement, self.forest.begin(placement)
 
     def commit(self, turn_id: str, reply: Message, finish: Literal["stop", "length", "abort"] = "stop") -> Turn:
         ids = self.ids(2)
@@ -89,7 +89,7 @@ def test_ids_of_a_turn_start_with_the_exact_ids_before_it(session):
     first = session.turn(request(*START), REPLY)
     second = session.turn(request(*START, REPLY, result(1)), said(call(2)))
     ids = [*first.new_ids, *first.generation.ids, *second.new_ids, *second.generation.ids]
-    assert list(session.forest.prompt_ids(second.id)) == ids
+    assert list(session.forest.prompt(second.id)) == ids
     assert second.prompt_tokens == len(ids) - len(second.generation.ids)
     assert session.forest.turns() == (first, second)
     assert session.forest.stored_reply(first.id) == REPLY
@@ -250,7 +250,7 @@ def test_a_placement_without_extension_becomes_a_root_that_can_be_continued(sess
     root = session.forest.place(asked).as_root("template_not_prefix_stable")
     assert (root.parent_id, root.history) == (None, ())
     assert (root.new, root.fork_reason) == ((*START, REPLY, result(1)), "template_not_prefix_stable")
-    turn_id = session.forest.begin(root, asked)
+    turn_id = session.forest.begin(root)
     assert session.forest.place(asked).duplicate_of == turn_id
     session.commit(turn_id, said(call(2)))
     placement = session.forest.place(request(*asked.messages, said(call(2)), result(2)))
@@ -366,8 +366,8 @@ def test_every_turn_of_any_tree_continues_where_its_conversation_ended(plan):
         assert placement.parent_id == (before.id if before else None)
         assert placement.new[-1] == user(f"Question {n}.")
         turn = session.turn(asked, reply)
-        prefix = session.forest.prompt_ids(before.id) if before else ()
-        assert session.forest.prompt_ids(turn.id) == (*prefix, *turn.new_ids, *turn.generation.ids)
+        prefix = tuple(session.forest.prompt(before.id)) if before else ()
+        assert tuple(session.forest.prompt(turn.id)) == (*prefix, *turn.new_ids, *turn.generation.ids)
         tail = (result(n),) if uses_tool else ()
         ends.append((turn, (*asked.messages, altered(reply, habit), *tail)))
     order = [t.id for t in session.forest.turns()]

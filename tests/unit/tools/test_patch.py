@@ -207,3 +207,13 @@ async def test_nothing_is_left_in_the_sandbox(sandbox, base):
         await apply_patch(sandbox, REPO, base, b"no")
     await restore_paths(sandbox, REPO, base, ["code.py"])
     assert b"agentrl-" not in await run(sandbox, "ls -A /tmp")
+
+
+async def test_the_paths_of_a_patch_are_those_that_changed(sandbox):
+    odd = ["plain.txt", "a b/c d", "-x", "tab\tin", 'quo"te', "back\\slash", "ümlaut", "b/b/b", "new\nline"]
+    base = await start(sandbox)
+    for name in odd:
+        await sandbox.write_file(f"{WORK}/{name}", b"\0\1" if "a" in name else b"text\n")
+    captured = await capture_patch(sandbox, WORK, base)
+    assert set(patched_paths(captured.patch)) == set(odd)
+    assert patched_paths(b"") == ()

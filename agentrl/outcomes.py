@@ -7,7 +7,7 @@
 Nothing else in the code decides whether an ending is retried, graded or rewarded.
 
 Whose fault is work that cannot be collected? The start state was proved readable before the agent began, so a repository
-that cannot be read afterwards (no ``.git``, a full disk, no process left to start) is the policy's doing: graded, 0, as
+that cannot be read afterwards (no ``.git``, objects gone, a pipe in the place of a file) is the policy's doing: graded, 0, as
 ``work_unreadable``. A machine that is gone or does not answer proves nothing about anybody: aborted. An agent that kills
 its machine on purpose gets no reward out of it, and what it costs shows in the counters by cause.
 """
@@ -122,7 +122,10 @@ TRUNCATIONS: dict[AgentEnd, ExitStatus] = {
 
 def markdown_table() -> str:
     """:data:`RULES` for the documentation."""
-    lines = ["| exit status | outcome | cause | retried | graded, reward valid | meaning |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| exit status | outcome | cause | retried | graded, reward valid | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
     for status, rule in RULES.items():
         retried, valid = ("yes" if flag else "no" for flag in (rule.retried, rule.has_reward))
         lines.append(f"| `{status}` | {rule.outcome} | {rule.cause} | {retried} | {valid} | {rule.meaning} |")

@@ -1,7 +1,8 @@
 """Typed settings from environment variables: the only module that reads the environment.
 
 A setting is a field of a frozen class, bound to one variable by ``validation_alias``. Core's own are in
-:class:`Settings`; a plugin derives its class from :class:`PluginSettings`. An empty variable is an unset one.
+:class:`Settings`; a plugin derives its class from :class:`PluginSettings`. An empty variable is an unset one. A secret may lie
+in a file instead, which the variable's name with ``_FILE`` behind it names; only that path ever travels to other machines.
 
 Not here: whether the chosen values fit each other (:mod:`agentrl.rollout.plan`) and who offers what (:mod:`agentrl.registry`).
 """
@@ -24,6 +25,8 @@ from agentrl.errors import SettingsError
 Source = Literal["command line", "environment", "default"]
 CHECKED = ("SWE_", "AGENTRL_")
 """Every variable that starts so must be a setting."""
+OF_A_MACHINE = ("PATH", "HOME", "TMPDIR", "USER")
+"""Variables that a plugin may read, and that mean something else on every machine."""
 
 
 def environment() -> dict[str, str]:
@@ -43,6 +46,26 @@ class Variable:
     default: str
     description: str
     secret: bool
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The variables that set it: its name and, for a secret, the one that names a file with the value."""
+        return (self.name, f"{self.name}_FILE") if self.secret else (self.name,)
+
+    def given(self, values: Mapping[str, str]) -> str:
+        """Its value among ``values``, or from the file that they name; empty: unset. Raises: SettingsError."""
+        value = values.get(self.name, "")
+        path = values.get(self.spellings[-1], "") if self.secret else ""
+        if not path:
+            return value
+        if value:
+            raise SettingsError(f"{self.name} and {self.name}_FILE are both set: one is enough")
+        try:
+            return Path(path).expanduser().read_text().strip()
+        except FileNotFoundError:
+            raise SettingsError(f"{self.name}_FILE={path}: no such file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{self.name}_FILE={path}: cannot be read: {type(error).__name__}") from None
 
 
 def variables(cls: type[PluginSettings]) -> tuple[Variable, ...]:
@@ -118,8 +141,10 @@ class _Environment(PydanticBaseSettingsSource):
     field ``user`` would be filled by ``USER``."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        alias = str(field.validation_alias)
-        return os.environ.get(alias) or None, alias, False  # noqa: TID251
+        cls = self.settings_cls
+        assert issubclass(cls, PluginSettings), "only such classes have this source"
+        variable = _variable(cls, field_name, field)
+        return variable.given(os.environ) or None, variable.name, False  # noqa: TID251
 
     def __call__(self) -> dict[str, Any]:
         found = (self.get_field_value(info, name) for name, info in self.settings_cls.model_fields.items())
@@ -209,7 +234,6 @@ class Settings(PluginSettings):
         "AGENTRL_REMOTE_MODEL", "", "Name of the model to ask an `openai:` or `anthropic:` engine for"
     )
     remote_api_key: SecretStr | None = _from("AGENTRL_REMOTE_API_KEY", None, "Key of that API")
-    remote_api_key_file: Path | None = _from("AGENTRL_REMOTE_API_KEY_FILE", None, "File that holds the key instead")
 
     # How long things may take, from the inside out.
     turn_timeout_sec: Seconds = _from("SWE_TURN_TIMEOUT_SEC", 600.0, "Longest time of one turn")
@@ -305,7 +329,7 @@ def _read(cls: type[S], values: Mapping[str, str]) -> S:
     instance = cls.__new__(cls)
     try:
         # Past BaseSettings.__init__, which would add the process environment.
-        BaseModel.__init__(instance, **{name: values[name] for name in known if values.get(name)})
+        BaseModel.__init__(instance, **{name: given for name in known if (given := known[name].given(values))})
     except ValidationError as error:
         lines = (_complaint(known, values, problem["loc"], problem["msg"]) for problem in error.errors())
         raise SettingsError("\n".join(lines)) from error
@@ -319,7 +343,7 @@ def _complaint(
     expected = message.removeprefix("Value error, ").replace("Input should", "should", 1)
     if variable is None:
         return expected
-    if variable.name not in values:
+    if not values.keys() & set(variable.spellings):
         return f"{variable.name} must be set: {variable.description}"
     shown = "(hidden)" if variable.secret else repr(values[variable.name])
     return f"{variable.name}={shown}: {expected} ({variable.description})"
@@ -333,8 +357,8 @@ def unknown_variables(names: Iterable[str], known: Iterable[str]) -> tuple[str, 
 
 
 def forwarded(classes: Iterable[type[PluginSettings]]) -> tuple[str, ...]:
-    """The variables that a remote worker needs. Not secrets, which travel with no job description, and not what belongs
-    to a machine (``PATH``)."""
+    """The variables that a remote worker needs for these classes and core's own. Of a secret only the name of its file's
+    variable: a value travels with no job description. Not what belongs to a machine (``PATH``)."""
     everyone: tuple[type[PluginSettings], ...] = (Settings, *classes)
-    names = dict.fromkeys(v.name for cls in everyone for v in variables(cls) if not v.secret)
-    return tuple(name for name in names if name.startswith((*CHECKED, "ADAPTER_")))
+    names = dict.fromkeys(v.spellings[-1] for cls in everyone for v in variables(cls))
+    return tuple(name for name in names if name not in OF_A_MACHINE)

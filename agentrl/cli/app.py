@@ -41,6 +41,8 @@ COMMANDS: Mapping[str, Command] = {
     "plan": Command("agentrl.cli.plan:plan", "Show the chosen combination and what is wrong with it."),
     "plugins": Command("agentrl.cli.plugins:plugins", "List everything that can be chosen."),
     "settings": Command("agentrl.cli.settings:settings", "List every setting, also as the README's table."),
+    "env": Command("agentrl.cli.env:env", "Print the variables that rollout workers need, such as for Ray."),
+    "data": Command("agentrl.cli.data:data", "Make the data files of other training frameworks."),
     "doctor": Command("agentrl.cli.doctor:doctor", "Ask each chosen part whether it can work on this machine."),
 }
 

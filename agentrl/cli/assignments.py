@@ -31,10 +31,14 @@ DataAndAssignments = Annotated[
 
 
 def read_data_assignments(words: Iterable[str] | None, variable: str) -> dict[str, str]:
-    """Like :func:`read_assignments`; a first word that names something on disk is the value of ``variable``."""
+    """Like :func:`read_assignments`; a first word that names something on disk is the value of ``variable``.
+
+    A folder with a ``tasks.jsonl`` stands for that file.
+    """
     data, *rest = [*(words or ()), ""]
     if data and (Path(data).exists() or "=" not in data):
-        return {**read_assignments(filter(None, rest)), variable: data}
+        inside = Path(data, "tasks.jsonl")
+        return {**read_assignments(filter(None, rest)), variable: str(inside) if inside.is_file() else data}
     return read_assignments(words)
 
 

@@ -16,7 +16,7 @@ from agentrl.cli.assignments import Assignments, read_assignments
 from agentrl.errors import UsageError
 from agentrl.plugins import load_plugins
 from agentrl.registry import Registry
-from agentrl.settings import PluginSettings, Settings, forwarded, resolve, variables
+from agentrl.settings import PluginSettings, Settings, Variable, forwarded, resolve, variables
 
 BEGIN, END = "<!-- settings -->", "<!-- /settings -->"
 """The README's table stands between these lines."""
@@ -50,7 +50,7 @@ def settings_markdown(registry: Registry) -> str:
         seen |= {v.name for v in rows}
         if rows and owner != "core":
             lines.append(f"| **{owner}** | | |")
-        lines += [f"| `{v.name}` | {_code(v.default)} | {v.description.replace('|', chr(92) + '|')} |" for v in rows]
+        lines += [f"| `{v.name}` | {_code(v.default)} | {_meaning(v)} |" for v in rows]
     return "\n".join([*lines, "", END])
 
 
@@ -70,6 +70,11 @@ def _table(registry: Registry) -> Table:
     for v, owner in rows:
         table.add_row(v.name, escape(v.default), escape(v.description), escape(owner))
     return table
+
+
+def _meaning(variable: Variable) -> str:
+    in_file = f", or `{variable.spellings[-1]}` for a file that holds it" if variable.secret else ""
+    return (variable.description + in_file).replace("|", "\\|")
 
 
 def _code(value: str) -> str:

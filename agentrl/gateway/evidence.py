@@ -66,7 +66,9 @@ class CallLog:
 
     def _nearest(self, prompt: TokenIds) -> tuple[_Recent | None, int, int]:
         """The recent exchange that shares most with ``prompt``: it, the number of shared ids, and the size of their JSON."""
-        found = max(((r, _common(r.ids.json, prompt.json)) for r in self._recent), key=lambda f: f[1], default=(None, 0))
+        found = max(
+            ((r, _common(r.ids.json, prompt.json)) for r in self._recent), key=lambda f: f[1], default=(None, 0)
+        )
         base, size = found
         if base is None or not size:
             return None, 0, 0

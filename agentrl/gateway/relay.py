@@ -82,10 +82,10 @@ class Relay:
         """As for recorded turns: third-party middleware outside, guards inside."""
         guards: list[Middleware] = [
             BudgetGuard(session.budgets, self.context_tokens),
-            SamplingPin(self.sampling),
+            SamplingPin(session.sampling or self.sampling),
             TurnTimeout(self.turn_timeout_sec),
         ]
-        call: CallNext = self._ask
+        call: CallNext = partial(self._ask, session)
         for layer in reversed([*self.middleware, *guards]):
             call = partial(layer, call_next=call)
         return call
@@ -103,8 +103,9 @@ class Relay:
         finally:
             session.flights.pop(turn_id, None)
 
-    async def _ask(self, turn: TurnContext) -> Reply:
+    async def _ask(self, session: Session, turn: TurnContext) -> Reply:
         """The innermost call."""
         request, turn_id = turn.request, secrets.token_hex(8)
-        answer = await self.upstream.ask(request, turn.max_new_tokens, self.sampling)
+        upstream, sampling = session.upstream or self.upstream, session.sampling or self.sampling
+        answer = await upstream.ask(request, turn.max_new_tokens, sampling)
         return Reply(answer.message, answer.finish, answer.usage, turn_id, request.model, request.tools)

@@ -50,7 +50,7 @@ class Sampler:
             raise AgentrlError("a middleware called call_next twice: one turn is sampled once")
         parts, session, prompt = self._parts, self._session, self._prompt
         request_id = f"{session.id}-{self._turn_id}"
-        params = _params(parts.sampling, turn, parts.codec.stop_token_ids)
+        params = _params(session.sampling or parts.sampling, turn, parts.codec.stop_token_ids)
         generation = await parts.engine.generate(prompt, params, request_id, routing_key=session.id)
         session.calls.append(prompt, generation)
         size = len(generation.ids) * 4

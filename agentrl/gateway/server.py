@@ -26,6 +26,7 @@ from agentrl.gateway.guards import SamplingPolicy
 from agentrl.gateway.parts import READ, TurnParts
 from agentrl.gateway.session import Budgets, Session
 from agentrl.gateway.turns import Recorded, Turns
+from agentrl.gateway.upstream import Upstream
 from agentrl.gateway.wire import dumps, loads_object
 from agentrl.middleware import Middleware
 from agentrl.tokens.codec import Codec
@@ -144,9 +145,16 @@ class Gateway:
         """Its root as seen from this host."""
         return f"http://127.0.0.1:{self.port}"
 
-    def open_session(self, rollout_id: str, budgets: Budgets | None = None) -> Session:
-        """A new session with a token of its own."""
-        session = Session(secrets.token_hex(8), rollout_id, budgets or Budgets())
+    def open_session(
+        self,
+        rollout_id: str,
+        budgets: Budgets | None = None,
+        *,
+        sampling: SamplingPolicy | None = None,
+        upstream: Upstream | None = None,
+    ) -> Session:
+        """A new session with a token of its own; ``sampling`` and, where turns are relayed, ``upstream`` may be its own too."""
+        session = Session(secrets.token_hex(8), rollout_id, budgets or Budgets(), sampling, upstream)
         self._sessions[session.token] = session
         return session
 

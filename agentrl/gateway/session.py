@@ -10,12 +10,17 @@ import secrets
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from agentrl.errors import SessionClosed
 from agentrl.gateway.evidence import CallLog
 from agentrl.gateway.origin import Origins
 from agentrl.tokens.forest import Forest
 from agentrl.types import Reply, Trajectory
+
+if TYPE_CHECKING:
+    from agentrl.gateway.guards import SamplingPolicy
+    from agentrl.gateway.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +49,15 @@ class Session:
 
     ``turns`` counts turns begun and not dropped, ``tokens`` the sampled ids of recorded ones. ``exhausted`` names the budget
     that refused a turn last (``turn``, ``token``, ``context``, ``time``), empty when none did. ``undelivered`` keeps replies until
-    a client has them, for retries. ``used_at``: when the last request came, on :func:`time.monotonic`'s clock. ``lock`` is held while a turn is placed and recorded, never while the engine samples.
+    a client has them, for retries. ``sampling`` and ``upstream``: in place of the gateway's own. ``used_at``: when the last request
+    came, on :func:`time.monotonic`'s clock. ``lock`` is held while a turn is placed and recorded, never while the engine samples.
     """
 
     id: str
     rollout_id: str
     budgets: Budgets
+    sampling: SamplingPolicy | None = None
+    upstream: Upstream | None = None
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     forest: Forest = field(default_factory=Forest)
     calls: CallLog = field(default_factory=CallLog)

@@ -74,7 +74,9 @@ async def _board(
 async def _prepare(parts: TurnParts, session: Session, request: ChatRequest, lane: str, size: int) -> Prompt:
     """Place and render."""
     placement = await parts.offload(size // READ, session.forest.place, request, lane=lane)
-    new = sum(len(block.text) for message in placement.new for block in message.blocks if not isinstance(block, ToolCall))
+    new = sum(
+        len(block.text) for message in placement.new for block in message.blocks if not isinstance(block, ToolCall)
+    )
     return await parts.offload(new, render, parts.codec, session.forest, placement, request.tools)
 
 
@@ -171,7 +173,7 @@ def _chain(parts: TurnParts, session: Session, innermost: CallNext) -> CallNext:
     """Third-party middleware outside, guards inside, the sampler in the middle."""
     guards: list[Middleware] = [
         BudgetGuard(session.budgets, parts.context_tokens),
-        SamplingPin(parts.sampling),
+        SamplingPin(session.sampling or parts.sampling),
         TurnTimeout(parts.turn_timeout_sec),
     ]
     call = innermost

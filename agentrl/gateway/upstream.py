@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import aiohttp
 
-from agentrl.errors import ContextOverflow, EngineError, EngineUnavailable
+from agentrl.errors import BudgetExhausted, ContextOverflow, EngineError, EngineUnavailable
 from agentrl.gateway.dialects.content import arguments_of
+from agentrl.gateway.echo import Echo
 from agentrl.gateway.guards import SamplingPolicy
 from agentrl.gateway.sampler import SILENCE
 from agentrl.gateway.wire import dumps, scrub
@@ -25,7 +26,7 @@ Api = Literal["openai", "anthropic"]
 
 ATTEMPTS = 6
 _BUSY = {408, 409, 429, 500, 502, 503, 504, 529}
-_TOO_LONG = ("context_length_exceeded", "prompt is too long", "maximum context length")
+_TOO_LONG = ("context_length_exceeded", "prompt is too long", "maximum context length", "model's context length")
 _FINISH: Mapping[str, Finish] = {
     "length": "length",
     "max_tokens": "length",
@@ -45,7 +46,11 @@ class Answer:
 
 class Upstream:
     """``model`` at ``url``, the API's root as its own SDK takes it (``https://…/v1`` for OpenAI, without ``/v1`` for
-    Anthropic). ``sleep`` waits between attempts. Must be used inside one running event loop."""
+    Anthropic). ``sleep`` waits between attempts. Must be used inside one running event loop.
+
+    ``pinned`` is for one conversation with an OpenAI-compatible server that keeps its tokens: these parameters go with every request,
+    turns go back word for word, and a reply that was cut off is the last one, since nothing after it would be trained.
+    """
 
     def __init__(
         self,
@@ -56,14 +61,18 @@ class Upstream:
         key: str,
         timeout_sec: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        pinned: Mapping[str, Any] | None = None,
     ) -> None:
-        self._api, self._model, self._key, self._sleep = api, model, key, sleep
+        self._api, self._model, self._key, self._sleep, self._pinned = api, model, key, sleep, pinned
+        self._echo, self._cut_off = Echo(), False
         self._url = url.rstrip("/") + ("/chat/completions" if api == "openai" else "/v1/messages")
         self._timeout = aiohttp.ClientTimeout(total=timeout_sec)
         self._http: aiohttp.ClientSession | None = None
 
     async def ask(self, request: ChatRequest, max_new_tokens: int, sampling: SamplingPolicy) -> Answer:
         """Ask until there is an answer. Raises: ContextOverflow, EngineUnavailable (busy for long), EngineError."""
+        if self._pinned is not None:
+            return await self._converse(request, max_new_tokens)
         encode, decode = (_openai, _said_by_openai) if self._api == "openai" else (_anthropic, _said_by_anthropic)
         body = {"model": self._model, **encode(request, max_new_tokens), **_sampling(sampling)}
         answer = await self._post(body)
@@ -71,6 +80,28 @@ class Upstream:
             return decode(answer)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise EngineError(f"{self._url} answered something that is no {self._api} reply: {error!r}") from error
+
+    async def _converse(self, request: ChatRequest, max_new_tokens: int) -> Answer:
+        """One turn of the conversation whose tokens the other side keeps. Raises: BudgetExhausted too."""
+        if self._cut_off:
+            raise BudgetExhausted("token", "the last reply was cut off at its cap of tokens: nothing can follow it")
+        assert self._pinned is not None, "only a pinned upstream has one conversation"
+        cap = min(max_new_tokens, int(self._pinned.get("max_tokens") or max_new_tokens))
+        encoded = _openai(request, cap)
+        del encoded["max_completion_tokens"]
+        encoded["messages"] = [
+            entry
+            for message, said in self._echo.spelled(request.messages)
+            for entry in ([dict(said)] if said else _openai_messages(message))
+        ]
+        answer = await self._post({**encoded, **self._pinned, "model": self._model, "max_tokens": cap})
+        try:
+            reply = _said_by_openai(answer)
+            self._echo.remember(reply.message, answer["choices"][0]["message"])
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise EngineError(f"{self._url} answered something that is no openai reply: {error!r}") from error
+        self._cut_off = reply.finish == "length"
+        return reply
 
     async def aclose(self) -> None:
         """Close connections; idempotent."""

@@ -39,6 +39,7 @@ class Assembly:
     plan: Plan
     parts: RolloutParts
     sampler: SGLangEngine | None
+    codec: Codec | None = None
 
     @property
     def engine(self) -> SGLangEngine:
@@ -70,8 +71,10 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
         gateway = _relay(plan, stack) if engine is None else _gateway(plan, *engine)
         stack.push_async_callback(gateway.aclose)
         await gateway.start()
-        # What was loaded stays until the end: the garbage collector need not look through it, which takes it up to a second.
+        # What was loaded stays until the end: the garbage collector need not look through it, which takes up to a second
+        # each time. Requests are thousands of small objects without cycles: it need not look at each thousand either.
         gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
         stack.push_async_callback(chosen.backend.aclose)
         lease = Lease(
             chosen.backend,
@@ -93,7 +96,8 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
             gateway=gateway,
             model_name=settings.remote_model if engine is None else _model(settings).resolve().name,
         )
-        yield Assembly(plan, parts, None if engine is None else engine[1])
+        codec, sampler = engine or (None, None)
+        yield Assembly(plan, parts, sampler, codec)
 
 
 async def _start_engine(
@@ -162,9 +166,7 @@ def _relay(plan: Plan, stack: AsyncExitStack) -> Gateway:
 
 
 def _key(settings: Settings) -> str:
-    if settings.remote_api_key:
-        return settings.remote_api_key.get_secret_value()
-    return settings.remote_api_key_file.read_text().strip() if settings.remote_api_key_file else ""
+    return settings.remote_api_key.get_secret_value() if settings.remote_api_key else ""
 
 
 def _gateway(plan: Plan, codec: Codec, engine: SGLangEngine) -> Gateway:

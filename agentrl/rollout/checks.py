@@ -66,10 +66,6 @@ def remote(settings: Settings, *, trains: bool) -> Iterator[str]:
         yield f"AGENTRL_ENGINE={settings.engine} gives no tokens with log-probabilities: it can be evaluated, not trained"
     if not settings.remote_model:
         yield "AGENTRL_REMOTE_MODEL is not set: name the model to ask for"
-    if settings.remote_api_key and settings.remote_api_key_file:
-        yield "AGENTRL_REMOTE_API_KEY and AGENTRL_REMOTE_API_KEY_FILE are both set: one is enough"
-    if settings.remote_api_key_file and not settings.remote_api_key_file.is_file():
-        yield f"AGENTRL_REMOTE_API_KEY_FILE={settings.remote_api_key_file}: no such file"
 
 
 def model_folder(settings: Settings, *, weights: bool) -> Iterator[str]:

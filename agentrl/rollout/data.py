@@ -28,9 +28,9 @@ def load_tasks(path: Path, task_format: TaskFormat, grader: Grader, *, levels: C
     tasks: list[Task] = []
     problems: list[str] = []
     lines_by_id: dict[str, int] = {}
-    for number, line in _rows(path):
+    for number, line in rows(path):
         try:
-            task = _read(line, task_format, grader)
+            task = read_task(line, task_format, grader)
         except RowError as error:
             problems.append(f"{path}:{number}: {error}")
             continue
@@ -76,8 +76,8 @@ def write_quarantine(path: Path, unfit: Mapping[str, tuple[str, ...]]) -> None:
     temporary.replace(path)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(number, row) from 1, blank lines left out."""
+def rows(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(number, line) from 1, blank lines left out; a folder's task folders as lines."""
     if path.is_dir():
         folders = sorted(p for p in path.resolve().iterdir() if p.is_dir() and not p.name.startswith("."))
         lines = [orjson.dumps({"path": str(folder)}) for folder in folders]
@@ -86,7 +86,8 @@ def _rows(path: Path) -> Iterator[tuple[int, bytes]]:
     yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
-def _read(line: bytes, task_format: TaskFormat, grader: Grader) -> Task:
+def read_task(line: bytes, task_format: TaskFormat, grader: Grader) -> Task:
+    """One line as a task that the grader can judge. Raises: RowError."""
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:

@@ -26,9 +26,11 @@ from agentrl.errors import (
     SandboxError,
     SandboxGone,
 )
+from agentrl.gateway.guards import SamplingPolicy
 from agentrl.gateway.relay import RELAYED
 from agentrl.gateway.server import Gateway
 from agentrl.gateway.session import Budgets, Session
+from agentrl.gateway.upstream import Upstream
 from agentrl.grader import Grader
 from agentrl.harness import Harness, HarnessJob, HarnessResult
 from agentrl.lease import Lease
@@ -50,7 +52,8 @@ AGENT_SLACK_SEC = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RolloutParts:
-    """The chosen parts, ready for use. ``model_name`` is what agents are told to ask for."""
+    """The chosen parts, ready for use. ``model_name`` is what agents are told to ask for; ``sampling`` and ``upstream`` are for
+    rollouts that do not sample, or are not answered, like the others of their gateway."""
 
     settings: Settings
     backend: SandboxBackend
@@ -60,6 +63,8 @@ class RolloutParts:
     grader: Grader
     gateway: Gateway
     model_name: str
+    sampling: SamplingPolicy | None = None
+    upstream: Upstream | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +176,10 @@ class _Attempt:
         """A session that is closed, and whose trajectory is kept, however the work ends."""
         settings = self.parts.settings
         budgets = Budgets(max_turns=settings.max_turns, max_tokens=settings.max_rollout_tokens)
-        session = self.parts.gateway.open_session(str(self.rollout_id), budgets)
+        parts = self.parts
+        session = parts.gateway.open_session(
+            str(self.rollout_id), budgets, sampling=parts.sampling, upstream=parts.upstream
+        )
         try:
             yield session
         finally:

@@ -31,8 +31,19 @@ from agentrl.types import Task
 if TYPE_CHECKING:
     from agentrl.gateway.upstream import Api
 
-Purpose = Literal["train", "rollout", "eval", "validate"]
-Role = Literal["sandbox", "harness", "task format", "grader", "engine", "trainer", "middleware", "dialect"]
+Purpose = Literal["train", "rollout", "eval", "validate", "embed"]
+Role = Literal[
+    "sandbox",
+    "harness",
+    "task format",
+    "grader",
+    "evaluation's task format",
+    "evaluation's grader",
+    "engine",
+    "trainer",
+    "middleware",
+    "dialect",
+]
 
 
 class Parts:
@@ -65,6 +76,11 @@ class Parts:
         """The protocol's judging half."""
         part: Grader = self._one("grader")
         return part
+
+    @cached_property
+    def eval_protocol(self) -> tuple[TaskFormat, Grader]:
+        """Both halves of the evaluation's protocol, where one plan serves training and evaluation."""
+        return self._one("evaluation's task format"), self._one("evaluation's grader")
 
     @cached_property
     def engine_launcher(self) -> EngineLauncher:
@@ -137,7 +153,8 @@ class Plan:
 
 def make_plan(resolved: Resolved, plugins: Plugins, *, purpose: Purpose = "train") -> Plan:
     """Choose the parts and check them. ``purpose`` decides what is needed: ``validate`` grades without a model, ``rollout``
-    and ``eval`` do not train, ``eval`` reads the evaluation's data and protocol."""
+    and ``eval`` do not train, ``eval`` reads the evaluation's data and protocol; ``embed`` gets its tasks one by one, of both
+    protocols, from somebody else's loop."""
     problems = list(_names(resolved, plugins.registry))
     chosen = _choose(resolved.settings, plugins.registry, purpose, problems)
     problems += _availability(resolved, plugins.registry, chosen)
@@ -150,6 +167,13 @@ def make_plan(resolved: Resolved, plugins: Plugins, *, purpose: Purpose = "train
     return Plan(
         purpose, resolved, plugins, chosen, parts, tasks, tuple(dict.fromkeys(problems)), tuple(notes), abilities
     )
+
+
+def declared(resolved: Resolved, registry: Registry, *purposes: Purpose) -> tuple[type[PluginSettings], ...]:
+    """The settings classes of the parts that these purposes choose, and of what is always there. Raises: PluginError."""
+    wanted = [item for purpose in purposes for item in _wanted(resolved.settings, purpose)]
+    offers = [registry.get(kind, name) for _, kind, name in wanted] + [*registry.offers("dialects")]
+    return tuple(dict.fromkeys(cls for offer in offers if (cls := registry.settings_class(offer)) is not None))
 
 
 def data_path(settings: Settings, purpose: Purpose) -> tuple[str, Path | None]:
@@ -182,6 +206,9 @@ def _wanted(settings: Settings, purpose: Purpose) -> Iterator[tuple[Role, str, s
     yield "grader", "graders", protocol(settings, purpose)
     if purpose == "validate":
         return
+    if purpose == "embed":
+        yield "evaluation's task format", "task_formats", protocol(settings, "eval")
+        yield "evaluation's grader", "graders", protocol(settings, "eval")
     yield "harness", "harnesses", settings.agent
     if not _is_url(settings.engine) and not remote_of(settings.engine):
         yield "engine", "engines", settings.engine
@@ -208,7 +235,7 @@ def _choose(
 def _names(resolved: Resolved, registry: Registry) -> Iterator[str]:
     """Variables that nobody knows, and plugins that were asked for and are broken."""
     classes: tuple[type[PluginSettings], ...] = (Settings, *registry.settings_classes())
-    known = [variable.name for cls in classes for variable in variables(cls)]
+    known = [name for cls in classes for variable in variables(cls) for name in variable.spellings]
     unknown = unknown_variables(resolved.values, known)
     yield from unknown
     for broken in registry.broken:
@@ -257,6 +284,8 @@ def _tasks(
     purpose: Purpose,
     problems: list[str],
 ) -> tuple[Task, ...]:
+    if purpose == "embed":
+        return ()
     variable, path = data_path(settings, purpose)
     absent = list(checks.data_file(variable, path))
     problems += absent
@@ -275,7 +304,7 @@ def _without_unfit(
 ) -> tuple[tuple[Task, ...], list[str]]:
     """Training leaves quarantined tasks out; elsewhere they count, and a note says so."""
     _, data = data_path(settings, purpose)
-    if data is None or purpose == "validate":
+    if data is None or purpose in ("validate", "embed"):
         return tasks, []
     path = quarantine_path(data, settings.quarantine)
     try:

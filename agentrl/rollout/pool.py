@@ -37,7 +37,7 @@ async def run_groups(
         if str(rollout_id) in done:
             return done[str(rollout_id)]
         async with bound:
-            rollout = await _with_retries(task, rollout_id, run_one)
+            rollout = await with_retries(task, rollout_id, run_one)
         finished(rollout)
         return rollout
 
@@ -53,7 +53,8 @@ async def run_groups(
     ]
 
 
-async def _with_retries(task: Task, rollout_id: RolloutId, run_one: RunOne) -> Rollout:
+async def with_retries(task: Task, rollout_id: RolloutId, run_one: RunOne) -> Rollout:
+    """The last attempt at a rollout."""
     for attempt in range(1, ATTEMPTS):
         rollout = await run_one(task, rollout_id, attempt)
         if not RULES[rollout.exit_status].retried:

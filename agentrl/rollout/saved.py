@@ -21,7 +21,8 @@ def save_plan(plan: Plan, directory: Path) -> None:
     document = {
         "parts": {role: [f"{o.name} ({o.origin})" for o in offers] for role, offers in plan.chosen.items()},
         "tasks": len(plan.tasks),
-        "set": {v.name: resolved.values[v.name] for v in known if v.name in resolved.values and not v.secret},
+        # Of a secret the path of its file, when it has one: the last spelling.
+        "set": {v.spellings[-1]: given for v in known if (given := resolved.values.get(v.spellings[-1]))},
         "settings": {
             v.name: {"value": resolved.values.get(v.name, v.default), "source": resolved.source(v.name)}
             for v in known

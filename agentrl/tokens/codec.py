@@ -76,6 +76,10 @@ class Codec(Protocol):
         """The message that ``ids`` spell, without the stop token; ``mint`` gives each tool call its id. Never raises."""
         ...
 
+    def spell(self, ids: Sequence[int]) -> str:
+        """``ids`` as text with its control tokens: for people, never to be encoded again."""
+        ...
+
     def probe(self) -> Probe:
         """Try the format out on made-up conversations, before any rollout."""
         ...

@@ -238,7 +238,11 @@ class Forest:
             walk.parent, walk.known, walk.echo = owner, step.end, step.said
 
     def _next(self, state: int, keys: Sequence[Hashable]) -> int:
-        return next((s for s in (self._edges.get((state, key), -1) for key in keys) if s >= 0), -1)
+        for key in keys:
+            found = self._edges.get((state, key))
+            if found is not None:
+                return found
+        return -1
 
     def _goto(self, state: int, keys: Sequence[Hashable]) -> int:
         """The state behind a step, made if need be."""

@@ -71,7 +71,7 @@ def encoder_of(tokenizer: Any) -> Callable[[str], Sequence[int]]:
     thread for each text. A short text is encoded here, a long one by the call that leaves other threads running."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        return lambda text: tokenizer.encode(text, add_special_tokens=False, verbose=False)  # type: ignore[no-any-return]
+        return lambda text: tokenizer.encode(text, add_special_tokens=False, verbose=False)
     backend.no_truncation()
     backend.no_padding()
 

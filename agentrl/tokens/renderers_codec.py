@@ -117,6 +117,10 @@ class RenderersCodec:
         blocks += [ToolCall(mint(), c.name, c.arguments) for c in good]
         return Parsed(Message("assistant", tuple(blocks)), len(bad))
 
+    def spell(self, ids: Sequence[int]) -> str:
+        """As text, with control tokens."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
     def probe(self) -> Probe:
         """Try the format out."""
         return run_probe(self, self._controls)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from agentrl.types import Block, Message, Text, Tool, ToolCall, ToolResult
 
+_TEXTUAL: Final = (Text, ToolResult)
 _BILLING = "x-anthropic-billing-header:"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One comparable unit. ``keys``: the identities it may have, most trusted first. ``end``: the number of messages up
     to and including the one it ends in. ``said``: the blocks when the model (or somebody in its name) said it."""
 
@@ -91,14 +91,12 @@ def _with_ids(message: Message, ids: Mapping[str, str]) -> Message:
 
 def _matters(block: Block) -> bool:
     """Blank text says nothing, and clients drop it; a blank tool result is a result."""
-    return not isinstance(block, Text) or bool(block.text.strip())
+    return not isinstance(block, Text) or bool(block.text and not block.text.isspace())
 
 
 def _heard(role: str, block: Block) -> Hashable:
     """What others said. The call id of a result is left out: its place says it, and clients rename ids."""
-    if isinstance(block, Text | ToolResult):
-        return role, type(block).__name__, block.text
-    return role, type(block).__name__, repr(block)
+    return role, type(block).__name__, block.text if isinstance(block, _TEXTUAL) else repr(block)
 
 
 def _said_keys(said: Sequence[Block], turn_of_call: Mapping[str, str], lane: str) -> tuple[Hashable, ...]:

@@ -108,6 +108,10 @@ class TemplateCodec:
             blocks.append(Text(""))
         return Parsed(Message("assistant", tuple(blocks)), malformed)
 
+    def spell(self, ids: Sequence[int]) -> str:
+        """As text, with control tokens."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
     def probe(self) -> Probe:
         """Try the template out."""
         return run_probe(self, self._controls)

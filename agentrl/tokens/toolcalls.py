@@ -154,7 +154,8 @@ FORMATS: tuple[ToolFormat, ...] = (
         "deepseek",
         ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"),
         re.compile(
-            r"(?:<｜tool▁calls▁begin｜>)?\s*<｜tool▁call▁begin｜>(.*?)<｜tool▁call▁end｜>(?:\s*<｜tool▁calls▁end｜>)?", re.DOTALL
+            r"(?:<｜tool▁calls▁begin｜>)?\s*<｜tool▁call▁begin｜>(.*?)<｜tool▁call▁end｜>(?:\s*<｜tool▁calls▁end｜>)?",
+            re.DOTALL,
         ),
         re.compile("<｜tool▁call▁begin｜>"),
         _read_named,

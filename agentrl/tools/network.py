@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 
 _COMMANDS = re.compile(
-    r"""(?:^|[;&|({]|\b(?:then|do|else|sudo|exec|time|-m|\w+=\S*))\s*
+    r"""(?:^|[;&|({]|\b(?:then|do|else|sudo|exec|time|\w+=\S*)|\s-m)\s*
     (?:\S*/)?(?:
         (?P<pip>(?:uv\s+)?pip3?\s+(?:\S+\s+)*?(?:install|download|wheel)\b.*)
         | uvx\b | uv\s+(?:sync|run|add|tool)\b | pipx\s+(?:install|run)\b
         | (?:apt|apt-get|yum|dnf|microdnf|zypper)\s+(?:-\S+\s+)*(?:update|install|upgrade|build-dep)\b | apk\s+(?:\S+\s+)*?add\b
         | (?:conda|mamba|micromamba)\s+(?:install|create|update|env\s+(?:create|update))\b
         | npx\b | (?:npm|pnpm)\s+(?:i|ci|install|add|exec)\b | yarn(?:\s+(?:install|add)\b|\s*$)
-        | git\s+(?:-\S+\s+)*(?:clone|fetch|pull|submodule\s+update)\b
+        | git\s+(?:-[Cc]\s+\S+\s+|-\S+\s+)*(?:clone|fetch|pull|submodule\s+update)\b
         | (?P<http>(?:curl|wget)\b.*)
         | go\s+(?:get|install|mod\s+download)\b | cargo\s+(?:fetch|install)\b | gem\s+install\b | bundle\s+install\b
         | composer\s+(?:install|update|require)\b | (?P<maven>mvnw?\b.*)

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import resource
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from agentrl.gateway.server import Gateway
 from agentrl.gateway.session import Session
 from agentrl.tokens import load_codec
 from agentrl.tokens.samples import samples_from
-from agentrl.types import Trajectory
 
 CONTEXT_TOKENS = 131_072
 _BEAT_SEC = 0.005
@@ -27,20 +26,21 @@ _STALL_SEC = 0.05
 
 @dataclass
 class Stalls:
-    """How late the event loop woke up a task that asks for every ``_BEAT_SEC``."""
+    """How late the event loop woke up a task that asks for every ``_BEAT_SEC``, and how much of that time it computed itself
+    (the rest is other processes and threads)."""
 
     count: int = 0
     worst: float = 0.0
-    beats: int = field(default=0)
+    worst_cpu: float = 0.0
 
     async def watch(self) -> None:
         while True:
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.thread_time()
             await asyncio.sleep(_BEAT_SEC)
             late = time.perf_counter() - start - _BEAT_SEC
-            self.beats += 1
             self.count += late > _STALL_SEC
             self.worst = max(self.worst, late)
+            self.worst_cpu = max(self.worst_cpu, time.thread_time() - cpu)
 
 
 def serve(model_dir: Path, engine_port: int, pipe: Connection, profile: Path | None) -> None:
@@ -59,7 +59,8 @@ async def _serve(model_dir: Path, engine_port: int, pipe: Connection, profile: P
         turn_timeout_sec=60,
     )
     await gateway.start()
-    gc.freeze()  # As a run does once everything is loaded.
+    gc.freeze()  # As a run does once everything is loaded, see agentrl.rollout.assembly.
+    gc.set_threshold(50_000, 20, 20)
     try:
         while (order := await asyncio.to_thread(pipe.recv)) != "end":
             await _round(gateway, order, pipe, profile)
@@ -99,6 +100,7 @@ async def _round(gateway: Gateway, sessions: int, pipe: Connection, profile: Pat
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "stalls": stalls.count,
             "worst_stall_ms": stalls.worst * 1000,
+            "worst_stall_cpu_ms": stalls.worst_cpu * 1000,
         }
     )
 
@@ -124,6 +126,3 @@ def _profiler() -> Any:
     profiler = cProfile.Profile()
     profiler.enable()
     return profiler
-
-
-__all__ = ["Trajectory", "serve"]

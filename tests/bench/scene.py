@@ -16,7 +16,18 @@ from tokenizers import Tokenizer
 RESULT_TOKENS = 400
 SAMPLED_TOKENS = 64
 OPENING_TOKENS = 10_000
-_BOOKS = ("argparse", "tarfile", "zipfile", "typing", "pathlib", "subprocess", "threading", "datetime", "doctest", "pdb")
+_BOOKS = (
+    "argparse",
+    "tarfile",
+    "zipfile",
+    "typing",
+    "pathlib",
+    "subprocess",
+    "threading",
+    "datetime",
+    "doctest",
+    "pdb",
+)
 _VARIANTS = 100
 
 

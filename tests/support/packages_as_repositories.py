@@ -16,9 +16,9 @@ from typing import Any
 from agentrl.api import Layer
 
 DATES = {"GIT_AUTHOR_DATE": "2024-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2024-01-01T00:00:00Z"}
-WHO = {name: "author" for name in ("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL")}
+WHO = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "author")
 
-SYMPY_RUNNER = '''\
+SYMPY_RUNNER = """\
 #!/usr/bin/env python3
 import os
 import sys
@@ -27,7 +27,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from sympy.testing.runtests import test
 
 sys.exit(not test(*sys.argv[1:], verbose=True, colors=False, subprocess=False, seed=1))
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,11 @@ SHAPES = {
         fault=("    return t + small_trailing[n & 0xff]\n", "    return small_trailing[n & 0xff]\n"),
         test="mpmath/tests/test_bitwise.py",
         hidden=("def test_trailing():\n", "def trailing_is_not_tested_yet():\n"),
-        command="python -m pytest -rA -p no:cacheprovider mpmath/tests/test_bitwise.py",
+        command="PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 python -m pytest -rA -p no:cacheprovider mpmath/tests/test_bitwise.py",
         log_parser="parse_log_pytest",
         fail_to_pass=["mpmath/tests/test_bitwise.py::test_trailing"],
         pass_to_pass=[f"mpmath/tests/test_bitwise.py::test_{name}" for name in ("bitcount", "round_up", "perturb")],
+        keep=lambda path: "tests" not in path.parts or path.name in ("__init__.py", "test_bitwise.py"),
     ),
     # unittest's lines, as Django prints them; test_patch sharpens a test.
     "smmap__smmap-2": Shape(
@@ -71,7 +72,10 @@ SHAPES = {
         source="smmap/util.py",
         fault=("    if round_up and (res != num):\n", "    if round_up:\n"),
         test="smmap/test/test_util.py",
-        hidden=("        assert wc.ofs == 0 and wc.size == align_to_mmap(wc.size, True)\n", "        assert wc.ofs == 0\n"),
+        hidden=(
+            "        assert wc.ofs == 0 and wc.size == align_to_mmap(wc.size, True)\n",
+            "        assert wc.ofs == 0\n",
+        ),
         command="python -m unittest -v smmap.test.test_util",
         log_parser="parse_log_django",
         fail_to_pass=["test_window (smmap.test.test_util.TestMMan.test_window)"],
@@ -81,7 +85,10 @@ SHAPES = {
     "sympy__sympy-3": Shape(
         package="sympy",
         source="sympy/utilities/enumerative.py",
-        fault=("                if changed:  # Put all available", "                if not changed:  # Put all available"),
+        fault=(
+            "                if changed:  # Put all available",
+            "                if not changed:  # Put all available",
+        ),
         test="sympy/utilities/tests/test_enumerative.py",
         hidden=None,
         command="bin/test sympy/utilities/tests/test_enumerative.py",

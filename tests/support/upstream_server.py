@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from aiohttp import web
@@ -62,7 +63,7 @@ class UpstreamServer:
         if isinstance(said, dict):
             block = {"type": "tool_use", "id": "c1", "name": said["name"], "input": said["input"]}
         roles = [message["role"] for message in self.requests[-1][1]["messages"]]
-        if any(one == other for one, other in zip(roles, roles[1:], strict=False)):
+        if any(one == other for one, other in pairwise(roles)):
             return web.json_response({"type": "error", "error": {"message": "roles must alternate"}}, status=400)
         reason = "tool_use" if isinstance(said, dict) else "end_turn"
         usage = {"input_tokens": 5, "cache_read_input_tokens": 6, "output_tokens": 7}

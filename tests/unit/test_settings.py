@@ -68,6 +68,19 @@ def test_types():
 
 
 @pytest.mark.parametrize(
+    ("value", "numbers", "shown"),
+    [
+        ("", range(0, 1), "0"),
+        ("18000", range(18000, 18001), "18000"),
+        ("18000-18007", range(18000, 18008), "18000-18007"),
+    ],
+)
+def test_the_gateways_port_is_one_or_a_range(value, numbers, shown):
+    port = resolve({"ADAPTER_PORT": value}).settings.port
+    assert (port.numbers, str(port)) == (numbers, shown)
+
+
+@pytest.mark.parametrize(
     ("variable", "value", "expected"),
     [
         ("SWE_MAX_TURNS", "many", "integer"),
@@ -77,6 +90,9 @@ def test_types():
         ("AGENTRL_TEMPERATURE", "inf", "finite"),
         ("AGENTRL_DTYPE", "float16", "'float32' or 'bfloat16'"),
         ("ADAPTER_PORT", "65536", "65535"),
+        ("ADAPTER_PORT", "18000-", "range of ports"),
+        ("ADAPTER_PORT", "18007-18000", "lower one first"),
+        ("ADAPTER_PORT", "0-10", "lower one first"),
         ("AGENTRL_TOP_P", "1.1", "less than or equal to 1"),
     ],
 )
@@ -155,6 +171,28 @@ def test_secrets_are_known_by_type_and_by_name():
         plain: int = Field(1, validation_alias="SWE_MIXED_TOKENS", description="d")
 
     assert [v.name for v in variables(Mixed) if v.secret] == ["SWE_MIXED_PASSPHRASE", "SWE_MIXED_TOKEN"]
+
+
+def test_a_secret_may_lie_in_a_file(tmp_path, monkeypatch):
+    path = tmp_path / "key"
+    path.write_text("hunter2\n")
+    named = {"CLOUD_API_KEY_FILE": str(path)}
+    assert resolve(named).read(CloudSettings).api_key == SecretStr("hunter2")
+    monkeypatch.setenv("CLOUD_API_KEY_FILE", str(path))
+    assert CloudSettings().api_key == SecretStr("hunter2")
+
+
+def test_a_plain_setting_is_not_read_from_a_file(tmp_path):
+    assert resolve({"SWE_CLOUD_USER_FILE": str(tmp_path)}).read(CloudSettings).user == "nobody"
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"), [({}, "no such file"), ({"CLOUD_API_KEY": "hunter2"}, "both set: one is enough")]
+)
+def test_a_secret_that_cannot_be_had_is_said(more, complaint):
+    with pytest.raises(SettingsError, match=complaint) as refusal:
+        resolve({"CLOUD_API_KEY_FILE": "/nowhere/key", **more}).read(CloudSettings)
+    assert "hunter2" not in str(refusal.value)
 
 
 def test_spelling():

@@ -11,7 +11,7 @@ from agentrl.gateway.wire import loads_object
 
 def object_at(value: Any, where: str) -> Mapping[str, Any]:
     """``value``, which must be an object."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         raise BadRequest(f"{where}: must be an object")
     return value
 

@@ -132,7 +132,7 @@ def _seconds(folder: Path, table: Mapping[str, Any], default: float) -> float:
 def _artifacts(folder: Path, config: Mapping[str, Any]) -> list[str]:
     """Absolute paths in the sandbox that are carried over besides the workdir."""
     found = config.get("artifacts", [])
-    paths = [item.get("source") if isinstance(item, Mapping) else item for item in found]
+    paths: list[Any] = [item.get("source") if isinstance(item, Mapping) else item for item in found]
     if not all(isinstance(path, str) and path.startswith("/") and path != "/" for path in paths):
         raise RowError(f"{folder}/task.toml: artifacts must be absolute paths, got {found!r}")
     return paths

@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
@@ -31,7 +32,7 @@ def main() -> None:
     """Answer until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever the package prints is no answer
-    verbs = {"spec": spec, "report": report}
+    verbs: dict[str, Callable[..., Any]] = {"spec": spec, "report": report}
     for line in sys.stdin:
         request = json.loads(line)
         try:

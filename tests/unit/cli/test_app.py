@@ -9,7 +9,7 @@ import pytest
 
 import agentrl
 from agentrl.cli.app import COMMANDS, main
-from agentrl.cli.assignments import read_assignments
+from agentrl.cli.assignments import read_assignments, read_data_assignments
 from agentrl.errors import SettingsError
 
 
@@ -71,3 +71,13 @@ def test_assignments():
     for word in ("SWE_A", "=1", "--x=1"):
         with pytest.raises(SettingsError, match="NAME=VALUE"):
             read_assignments([word])
+
+
+def test_data_comes_before_assignments(tmp_path):
+    assert read_data_assignments(["x.jsonl", "SWE_A=1"], "D") == {"D": "x.jsonl", "SWE_A": "1"}
+    assert read_data_assignments(["SWE_A=1"], "D") == {"SWE_A": "1"}
+    assert read_data_assignments(None, "D") == {}
+    (tmp_path / "a=b").mkdir()
+    assert read_data_assignments([str(tmp_path / "a=b")], "D") == {"D": str(tmp_path / "a=b")}
+    (tmp_path / "a=b/tasks.jsonl").touch()
+    assert read_data_assignments([str(tmp_path / "a=b")], "D") == {"D": str(tmp_path / "a=b/tasks.jsonl")}

@@ -47,7 +47,9 @@ def open_for(host):
             for_task.opened += 1
             spec = task.machine
             image = await host.prepare(spec.image, spec.resources, spec.layers)
-            machine = await host.create(replace(spec, image=image, layers=()), labels={"agentrl-run": "t"}, lifetime_sec=300)
+            machine = await host.create(
+                replace(spec, image=image, layers=()), labels={"agentrl-run": "t"}, lifetime_sec=300
+            )
             try:
                 yield machine
             finally:

@@ -9,6 +9,7 @@ import pytest
 from agentrl.api import ExitStatus
 from agentrl.rollout.validate import validate
 from agentrl_harbor.carry import ARTIFACT, WORKDIR
+
 EXAMPLES = Path(__file__).parents[3] / "examples" / "harbor" / "tasks"
 
 NAMES = sorted(path.name for path in EXAMPLES.iterdir())
@@ -23,7 +24,9 @@ async def test_all_of_them_are_fit(example, protocol, grader, open_for):
 
 async def test_a_clean_repository_is_carried_as_a_patch(example, work):
     task = example("three-functions")
-    submission = await work(task, "sed -i 's/number > 1/number != 1/' text.py && touch ignored.pyc && git commit -qam mine")
+    submission = await work(
+        task, "sed -i 's/number > 1/number != 1/' text.py && touch ignored.pyc && git commit -qam mine"
+    )
     assert b"number != 1" in submission.patch and not submission.artefacts
 
 
@@ -34,7 +37,9 @@ async def test_some_of_the_work_earns_some_of_the_reward(example, judge):
 
 
 async def test_a_folder_without_repository_is_carried_whole(example, work):
-    submission = await work(example("count-errors"), "rm app.log; mkdir -p 'odd\n name'; ln -s nowhere 'odd\n name/link'")
+    submission = await work(
+        example("count-errors"), "rm app.log; mkdir -p 'odd\n name'; ln -s nowhere 'odd\n name/link'"
+    )
     assert set(submission.artefacts) == {WORKDIR} and submission.patch == b""
 
 

@@ -44,7 +44,7 @@ async def test_nothing_carried_costs_no_sandbox(make_task, grader, open_for, not
 REWARDS = {
     "a number": ("echo 0.25 >reward.txt", 0.25),
     "a number without end of line": ("printf 1 >reward.txt", 1.0),
-    "json wins": ("echo 0 >reward.txt; echo '{\"reward\": 0.5, \"speed\": 7}' >reward.json", 0.5),
+    "json wins": ('echo 0 >reward.txt; echo \'{"reward": 0.5, "speed": 7}\' >reward.json', 0.5),
     "the only one": ("echo '{\"accuracy\": 0.75}' >reward.json", 0.75),
     "the exit code counts for nothing": ("echo 1 >reward.txt; exit 9", 1.0),
 }
@@ -68,7 +68,7 @@ NO_REWARDS = {
     "too little": ("echo -- -1 >reward.txt; echo -1 >reward.txt", "between 0 and 1"),
     "no object": ("echo 1 >reward.json", "not an object"),
     "a truth": ("echo '{\"reward\": true}' >reward.json", "no number"),
-    "several without a reward": ("echo '{\"a\": 1, \"b\": 0}' >reward.json", "called `reward`"),
+    "several without a reward": ('echo \'{"a": 1, "b": 0}\' >reward.json', "called `reward`"),
     "bad json is not forgiven": ("echo 1 >reward.txt; echo '{' >reward.json", "no reward"),
     "a folder": ("mkdir reward.txt", "cannot be read"),
     "not utf-8": ("printf '\\xff' >reward.txt", "no reward"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from repair import FIX, SUBMIT
+from repair import FIX, SUBMIT, bash
 
 from agentrl.api import Outcome
 
@@ -68,10 +68,8 @@ async def test_killed_at_ten_points_it_is_aborted_ten_times(bench):
         assert rollout.message.startswith("grade: "), rollout.message
 
 
-@pytest.mark.parametrize("broken", ["rm -rf .git", "cd / && rm -rf /testbed", "rm -rf .git/objects/*"])
+@pytest.mark.parametrize("broken", ["rm -rf .git", "rm -rf .git && touch .git", "rm -rf .git/objects/*"])
 async def test_work_that_the_agent_made_unreadable_is_graded_zero(bench, broken):
-    from repair import bash
-
     async with bench([bash(broken), SUBMIT]) as b:
         rollout = await b.roll()
     assert (rollout.exit_status, rollout.reward) == ("work_unreadable", 0.0), rollout.message

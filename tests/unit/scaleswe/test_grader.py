@@ -133,6 +133,21 @@ def test_a_task_without_gold_has_none(grader, task):
     assert grader.gold(task(gold_patch=None)) is None
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [MEND, "echo '# nothing' >>calc.py"], ids=["solved", "unsolved"])
+async def test_one_submission_graded_twenty_times_gives_twenty_equal_grades(grader, task, open_sandbox, submit, script):
+    submission = await submit(task(), script)
+    bound = asyncio.Semaphore(3)
+
+    async def grade():
+        async with bound:
+            return await grader.grade(task(), submission, open_sandbox, timeout_sec=WAIT_SEC)
+
+    first, *others = await asyncio.gather(*(grade() for _ in range(20)))
+    assert others == [first] * 19
+    assert first.reward == float(script == MEND)
+
+
 # ------------------------------------------------------------------------------------------------- test files
 
 SELF_RUNNING = """\

@@ -38,7 +38,9 @@ def open_for(local_backend):
         @asynccontextmanager
         async def opened():
             for_task.opened += 1
-            machine = await local_backend.create(SandboxSpec(image=task.image), labels={"agentrl-run": "t"}, lifetime_sec=300)
+            machine = await local_backend.create(
+                SandboxSpec(image=task.image), labels={"agentrl-run": "t"}, lifetime_sec=300
+            )
             try:
                 yield machine
             finally:

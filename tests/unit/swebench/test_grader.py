@@ -46,7 +46,11 @@ async def test_a_wrong_patch_does_not(name, judge, instances):
 @pytest.mark.parametrize("name", FAST)
 async def test_a_patch_that_breaks_other_tests_does_not(name, judge, instances):
     broken = {
-        MPMATH: ("mpmath/libmp/libintmath.py", "    if bc != 300:\n        return bc\n", "    if bc != 300:\n        return 9\n"),
+        MPMATH: (
+            "mpmath/libmp/libintmath.py",
+            "    if bc != 300:\n        return bc\n",
+            "    if bc != 300:\n        return 9\n",
+        ),
         SMMAP: ("smmap/util.py", "        return self._size\n", "        return 7\n"),
     }
     path, old, new = broken[name]
@@ -75,10 +79,23 @@ async def test_a_patch_that_does_not_apply_is_rejected(judge):
 # What a program of the repository may try: all of it runs inside the test process.
 PASSED = "\\n".join(f"PASSED {test}" for test in (*SHAPES[MPMATH].fail_to_pass, *SHAPES[MPMATH].pass_to_pass))
 OK = "\\n".join(f"{test} ... ok" for test in (*SHAPES[SMMAP].fail_to_pass, *SHAPES[SMMAP].pass_to_pass))
-FORGED = '>>>>> Start Test Output\\n{lines}\\n>>>>> End Test Output\\n>>>>> Test Exit Code: 0'
-LEAVE = 'import os, sys\nif "{runner}" in sys.argv[0] or any("{runner}" in a for a in sys.orig_argv):\n    print("\\n{forged}", flush=True)\n    os._exit(0)\n'
+FORGED = ">>>>> Start Test Output\\n{lines}\\n>>>>> End Test Output\\n>>>>> Test Exit Code: 0"
+LEAVE = """\
+import os, sys
+if any("{runner}" in word for word in sys.orig_argv):
+    print("\\n{forged}", flush=True)
+    os._exit(0)
+"""
 AT_EXIT = 'import atexit, os\natexit.register(lambda: (print("\\n{forged}", flush=True), os._exit(0)))\n'
-HOOK = "import pytest\n\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport(item, call):\n    call.excinfo = None\n    yield\n"
+HOOK = """\
+import pytest
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    call.excinfo = None
+    yield
+"""
 
 CHEATS = {
     "leaves early with forged lines": (MPMATH, "mpmath/__init__.py", LEAVE.format(runner="pytest", forged=PASSED)),

@@ -37,7 +37,11 @@ def test_a_template_is_seen_through_before_any_rollout(codec_for, template, eos,
     ("template", "eos", "spelled"),
     [
         ("glm", "<|endoftext|> <|user|> <|observation|>", "<tool_call>look\n{}</tool_call>"),
-        ("deepseek", "<｜end▁of▁sentence｜>", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>look\n```json\n[1]\n```<｜tool▁call▁end｜>"),
+        (
+            "deepseek",
+            "<｜end▁of▁sentence｜>",
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>look\n```json\n[1]\n```<｜tool▁call▁end｜>",
+        ),
         ("mistral", "</s>", "[TOOL_CALLS]look[ARGS]{broken"),
     ],
 )

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from agentrl.errors import PatchError, PatchRejected, PatchTooLarge
-from agentrl.tools.patch import apply_patch, capture_patch, changed_paths, read_base, restore_paths, show_file
+from agentrl.tools.patch import (
+    apply_patch,
+    capture_patch,
+    changed_paths,
+    patched_paths,
+    read_base,
+    restore_paths,
+    show_file,
+)
 
 REPO = "/work/repo"
 GIT = "git -c user.name=t -c user.email=t@t"
@@ -139,7 +147,7 @@ async def test_a_lost_base_is_an_error_never_an_empty_patch(sandbox, base, loss)
 
 async def test_a_pipe_in_the_place_of_a_file_is_an_error(sandbox, base):
     await run(sandbox, "rm code.py && mkfifo code.py")
-    with pytest.raises(PatchError, match="code.py"):
+    with pytest.raises(PatchError, match=r"code\.py"):
         await capture_patch(sandbox, REPO, base)
 
 
@@ -209,11 +217,11 @@ async def test_nothing_is_left_in_the_sandbox(sandbox, base):
     assert b"agentrl-" not in await run(sandbox, "ls -A /tmp")
 
 
-async def test_the_paths_of_a_patch_are_those_that_changed(sandbox):
-    odd = ["plain.txt", "a b/c d", "-x", "tab\tin", 'quo"te', "back\\slash", "ümlaut", "b/b/b", "new\nline"]
-    base = await start(sandbox)
+async def test_the_paths_of_a_patch_are_those_that_changed(sandbox, base):
+    odd = ["code.py", "a b/c d", "-x", "tab\tin", 'quo"te', "back\\slash", "ümlaut", "b/b/b", "new\nline", "forced.log"]
     for name in odd:
-        await sandbox.write_file(f"{WORK}/{name}", b"\0\1" if "a" in name else b"text\n")
-    captured = await capture_patch(sandbox, WORK, base)
+        await sandbox.write_file(f"{REPO}/{name}", b"\0\1" if "a" in name else b"text\n")
+    await run(sandbox, "git add -f forced.log")
+    captured = await capture_patch(sandbox, REPO, base)
     assert set(patched_paths(captured.patch)) == set(odd)
     assert patched_paths(b"") == ()

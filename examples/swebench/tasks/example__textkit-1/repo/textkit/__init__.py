@@ -1,0 +1,3 @@
+from textkit.layout import columns, wrapped
+
+__all__ = ["columns", "wrapped"]

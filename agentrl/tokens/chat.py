@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.tokens.plain import Plain
@@ -13,25 +14,35 @@ Schemas = list[dict[str, Any]]
 _KEPT = 16
 
 
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """A set of tools. ``schemas``: as functions (None for no tools, which templates tell from an empty list), not to be changed:
+    they are shared. ``neutralised``: the control tokens in them. ``matter``: shape of a continuation → whether its
+    rendering depends on the tools, where that is known."""
+
+    tools: Sequence[Tool]
+    schemas: Schemas | None
+    neutralised: int = 0
+    matter: dict[Hashable, bool] = field(default_factory=dict)
+
+
 class ToolShelf:
-    """Tools as function schemas, made plain once for each set of tools and not in each turn."""
+    """What is worked out once for each set of tools and not in each turn."""
 
     def __init__(self, plain: Plain) -> None:
         self._plain = plain
-        self._known: list[tuple[Sequence[Tool], Schemas, int]] = []
+        self._known = [Shelved((), None)]
 
-    def schemas(self, tools: Sequence[Tool]) -> tuple[Schemas | None, int]:
-        """The schemas (None for no tools, which templates tell from an empty list) and how many control tokens were in
-        them. Not to be changed: they are shared."""
-        if not tools:
-            return None, 0
-        for known, schemas, count in self._known:
-            if known == tools:
-                return schemas, count
+    def find(self, tools: Sequence[Tool]) -> Shelved:
+        """The entry of ``tools``, made if need be."""
+        for known in self._known:
+            if known.tools == tools:
+                return known
         described = [{"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools]
         plain, count = self._plain.value([{"type": "function", "function": d} for d in described])
-        self._known = [(tools, plain, count), *self._known[: _KEPT - 1]]
-        return plain, count
+        made = Shelved(tools, plain or None, count)
+        self._known = [made, *self._known[: _KEPT - 1]]
+        return made
 
 
 class ChatWriter:
@@ -48,9 +59,9 @@ class ChatWriter:
 
     def tools(self, tools: Sequence[Tool]) -> Schemas | None:
         """The tools as function schemas; None for no tools."""
-        schemas, count = self._shelf.schemas(tools)
-        self.neutralised += count
-        return schemas
+        shelved = self._shelf.find(tools)
+        self.neutralised += shelved.neutralised
+        return shelved.schemas
 
     def _entries(self, message: Message) -> Iterator[dict[str, Any]]:
         if message.role == "tool":

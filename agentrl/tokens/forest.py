@@ -234,7 +234,7 @@ class Forest:
         if owner is None:
             return
         walk.after_abort = owner.aborted
-        if not owner.aborted:
+        if not walk.after_abort:
             walk.parent, walk.known, walk.echo = owner, step.end, step.said
 
     def _next(self, state: int, keys: Sequence[Hashable]) -> int:

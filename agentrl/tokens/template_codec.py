@@ -13,7 +13,7 @@ import jinja2
 
 from agentrl.errors import TemplateError
 from agentrl.tokens import chat as chats
-from agentrl.tokens.chat import Chat, ChatWriter, ToolShelf
+from agentrl.tokens.chat import Chat, ChatWriter, Shelved, ToolShelf
 from agentrl.tokens.codec import Parsed, Rendered
 from agentrl.tokens.plain import MARK, Plain, control_tokens, encode_pieces, encoder_of
 from agentrl.tokens.probe import Probe, run_probe
@@ -84,15 +84,13 @@ class TemplateCodec:
         reply = history[-1]
         writer = ChatWriter(self._plain, self._shelf, chats.call_names(reply))
         behind = self._fitted(writer.messages(new), first=0)
-        counted = writer.neutralised
-        text = self._text([dict(_ASK), _stand_in(reply), *behind], writer.tools(tools))
-        tail = self._behind_mark(text)
+        tail = self._tail([dict(_ASK), _stand_in(reply), *behind], self._shelf.find(tools))
         ends = self._ends_calls if chats.call_names(reply) else self._ends_text
         if tail is None or not ends:
             return None
         ids = self._encode(tail)
         emitted = closed and last_id in (None, ids[0])
-        return Rendered(tuple(ids[1:] if emitted else ids), counted)
+        return Rendered(tuple(ids[1:] if emitted else ids), writer.neutralised)
 
     def parse(self, ids: Sequence[int], tools: Sequence[Tool], mint: Callable[[], str]) -> Parsed:
         """The message that ``ids`` spell."""
@@ -135,6 +133,18 @@ class TemplateCodec:
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
             roles = ", ".join(m["role"] for m in chat)
             raise TemplateError(f"the chat template cannot render the roles {roles}: {error}") from error
+
+    def _tail(self, chat: Chat, shelved: Shelved) -> str | None:
+        """What the template puts behind the mark in ``chat``. Tools stand far before it in nearly all templates; where one
+        look shows that, they are left out: to render twenty of them costs more than all the rest of a turn."""
+        shape = tuple((m["role"], "tool_calls" in m) for m in chat)
+        matter = shelved.matter.get(shape)
+        if matter is False:
+            return self._behind_mark(self._text(chat))
+        tail = self._behind_mark(self._text(chat, shelved.schemas))
+        if matter is None:
+            shelved.matter[shape] = tail != self._behind_mark(self._tried(chat))
+        return tail
 
     def _encode(self, text: str) -> list[int]:
         return encode_pieces(text, self._encoder)

@@ -31,8 +31,8 @@ from agentrl_engine_local.demo_model import demo_model
 SHAPES = "1x100,32x50"
 _COLUMNS = (
     *("turns_per_s", "latency_ms_mean", "latency_ms_p50", "latency_ms_p99", "latency_ms_first5", "latency_ms_last5"),
-    *("cpu_s_per_1000_turns", "rss_mb", "rss_after_mb", "stalls", "worst_stall_ms", "worst_stall_cpu_ms", "health_ms_max"),
-    *("trained_share", "samples_per_rollout"),
+    *("cpu_s_per_1000_turns", "rss_mb", "rss_after_mb", "trained_share", "samples_per_rollout"),
+    *("stalls", "worst_stall_ms", "worst_stall_cpu_ms", "health_ms_max"),
 )
 
 

@@ -143,11 +143,19 @@ async def test_a_run_that_is_ended_at_every_step_comes_to_its_end(stage, endings
         done = await s.train("--resume", "it")
         assert done.code == 0, done.output
         check_whole(s)
-        # A killed process cannot remove the files of its machines: that is what gc is for.
+        # What a killed process could not remove, the next start of its run has removed.
+        assert s.sandboxes() == []
+
+
+async def test_gc_removes_what_a_killed_run_left_behind(stage):
+    async with stage() as s:
+        process = await s.until(next(step for step in STEPS if step.startswith("turn")), "--name", "it")
+        await interrupt(s, process, KILL)
         left = s.sandboxes()
-        assert bool(left) == (KILL in endings)
-        swept = s.command.run("gc", "--run", "it")
-        assert f"{len(left)} deleted" in swept.output
+        assert left
+        assert f"{len(left)} found" in s.command.run("gc", "--run", "it", "--dry-run").output
+        assert s.sandboxes() == left
+        assert f"{len(left)} deleted" in s.command.run("gc", "--run", "it").output
         assert s.sandboxes() == []
 
 

@@ -113,7 +113,7 @@ class Instance:
         self.base = self._commit()
         self.patch = self._diff(self.shape.source, lambda: self._swap(self.shape.source, *reversed(self.shape.fault)))
         self.test_patch = self._diff(self.shape.test, self._show)
-        unpack = "mkdir /testbed && tar -C /testbed -xf /tmp/r.tar && rm /tmp/r.tar"
+        unpack = "mkdir /testbed && tar -C /testbed --no-same-owner -xf /tmp/r.tar && rm /tmp/r.tar"
         self.layer = Layer(f"repository-{name}", (unpack, "python -m compileall -q /testbed"), self._files())
 
     @property

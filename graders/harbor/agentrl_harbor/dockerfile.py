@@ -69,7 +69,7 @@ def read_dockerfile(path: Path) -> Recipe:
 
 def _layer(context: Path, commands: Sequence[str]) -> Layer:
     archive = f"{CONTEXT}/context.tar"
-    unpack = f"mkdir -p {CONTEXT}/files && tar -C {CONTEXT}/files -xpf {archive}"
+    unpack = f"mkdir -p {CONTEXT}/files && tar -C {CONTEXT}/files --no-same-owner -xpf {archive}"
     return Layer(
         f"harbor-{context.parent.name}",
         commands=(unpack, *commands, f"rm -rf {CONTEXT}"),

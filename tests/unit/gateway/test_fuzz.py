@@ -254,6 +254,15 @@ class Clients(RuleBasedStateMachine):
         assert first is again, "a retry of an undelivered reply is the same turn"
 
     @rule(data=st.data())
+    def the_same_question_is_asked_anew(self, data):
+        chain = self._pick(data, answered=True)
+        if chain is not None and chain.turn is not None:
+            before = chain.turn
+            chain.messages, chain.turn, chain.edited = chain.messages[:-1], None, True
+            self.run(self._ask, chain)
+            assert chain.turn != before, "a delivered reply is not given out twice"
+
+    @rule(data=st.data())
     def the_client_leaves(self, data):
         chain = self._pick(data, answered=True)
         if chain is None:
@@ -332,6 +341,8 @@ def _altered(data, message):
     if message["role"] != "assistant":
         if isinstance(content, str) and data.draw(st.booleans()):
             message["content"] = [{"type": "text", "text": content, "cache_control": {"type": "ephemeral"}}]
+        elif isinstance(content, list) and data.draw(st.booleans()):
+            content.append({"type": "text", "text": " "})
         return message
     for block in content:
         if block["type"] == "tool_use" and data.draw(st.booleans()):
@@ -359,6 +370,7 @@ def check(trajectory, engine):
             before, said, _, end = sent[turn.parent_id]
             assert prompt == [*before, *said, *turn.new_ids], "the past is repeated id by id"
             assert end != "abort", "nothing follows a turn that was cut off"
+            assert engine.speller.end in (said[-1], turn.new_ids[0]), "a reply that was cut is closed first"
         else:
             assert prompt == list(turn.new_ids)
         assert turn.excluded in ("", "abort", "foreign_client")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from privileges import needs_root
 
 from agentrl.api import ExitStatus, GraderError, SandboxGone, Submission
 from agentrl.rollout.validate import IDLE_PATCH
@@ -92,7 +93,9 @@ CHEATS = {
 }
 
 
-@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_root) if name == "shims a program" else name for name in CHEATS]
+)
 async def test_a_cheat_earns_nothing(name, make_task, judge):
     tests = "if env test -e /app/done; then echo 1; else echo 0; fi >/logs/verifier/reward.txt"
     task = make_task(tests=tests, toml='artifacts = ["/carried", "/logs/verifier"]')

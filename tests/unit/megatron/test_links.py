@@ -11,7 +11,9 @@ from agentrl_megatron.ranks import Ranks
 from agentrl_megatron.settings import MegatronSettings
 from agentrl_megatron.wire import Message
 
-READY = Message("ok", {"dp_rank": 0, "branches": True, "backend": "gloo", "weights": [["w", "float32", [2, 3]]], "port": 1})
+READY = Message(
+    "ok", {"dp_rank": 0, "branches": True, "backend": "gloo", "weights": [["w", "float32", [2, 3]]], "port": 1}
+)
 
 
 class ScriptedLink:

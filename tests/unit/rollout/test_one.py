@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from privileges import needs_root
 from repair import BREAK, CHECK, FIX, SUBMIT, bash, repair_row
 
 from agentrl.api import AgentEnd, ExitStatus, Grade, GraderError, HarnessError, HarnessResult, Outcome
@@ -65,7 +66,7 @@ async def test_the_grader_gets_a_machine_that_the_agent_never_saw(bench):
         (["no command at all", SUBMIT], ExitStatus.EMPTY_PATCH),
         ([bash("head -c 20000 /dev/urandom > big.bin"), SUBMIT], ExitStatus.PATCH_TOO_LARGE),
         ([bash("rm -rf .git"), SUBMIT], ExitStatus.WORK_UNREADABLE),
-        ([bash("rm -rf /usr/bin/git"), SUBMIT], ExitStatus.WORK_UNREADABLE),
+        pytest.param([bash("rm -rf /usr/bin/git"), SUBMIT], ExitStatus.WORK_UNREADABLE, marks=needs_root),
     ],
 )
 async def test_work_that_does_not_solve_it_is_graded_zero(bench, replies, status):

@@ -321,3 +321,19 @@ def test_any_sampled_ids_parse_into_a_reply(codec_for, ids):
     message = codec_for("tools").parse(ids, [LOOK], lambda: "call_1").message
     assert message.role == "assistant"
     assert any(isinstance(b, Text | ToolCall) for b in message.blocks)
+
+
+@pytest.mark.parametrize(("template", "eos"), [("tools", "<|im_end|>"), ("mistral", "</s>")])
+def test_tools_are_in_what_is_appended_exactly_where_the_template_puts_them_there(
+    codec_for, tokenizer_for, template, eos
+):
+    codec, tokenizer = codec_for(template, eos), tokenizer_for(template, eos)
+    other = Tool("other", "Another", {"type": "object"})
+    history = [ASK, said("b")]
+    for _ in range(3):
+        for tools in ([LOOK], [other], []):
+            added = codec.extend(history, [user("c")], tools, closed=True)
+            text = tokenizer.decode(added.ids)
+            assert [t.name for t in tools if f'"name": "{t.name}"' in text] == (
+                [t.name for t in tools] if template == "mistral" else []
+            )

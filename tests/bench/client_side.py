@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from http.client import HTTPConnection
 from multiprocessing.connection import Connection
 
 import orjson
@@ -21,20 +22,30 @@ _TOOLS = [
 
 def drive(opening: str, results: Sequence[str], pipe: Connection) -> None:
     """For each ``(gateway port, session paths, turns)`` that comes through the pipe, play all sessions at once and send
-    back the seconds of each turn, session by session, then the seconds of each answer of ``/health`` meanwhile."""
+    back the seconds of each turn, session by session."""
     while (order := pipe.recv()) != "end":
         pipe.send(asyncio.run(_play_all(opening, results, *order)))
 
 
+def watch(pipe: Connection) -> None:
+    """For each gateway port that comes through the pipe, ask for ``/health`` ten times a second until the next word comes,
+    and send back the seconds of each answer. In a process of its own: whoever plays sessions is too busy to judge."""
+    while (port := pipe.recv()) != "end":
+        connection, seconds = HTTPConnection("127.0.0.1", port), []
+        while not pipe.poll(0.1):
+            start = time.perf_counter()
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+            seconds.append(time.perf_counter() - start)
+        pipe.recv()
+        pipe.send(seconds)
+
+
 async def _play_all(
     opening: str, results: Sequence[str], port: int, paths: Sequence[str], turns: int
-) -> tuple[list[list[float]], list[float]]:
-    healths: list[float] = []
-    watching = asyncio.create_task(_watch(port, healths))
+) -> list[list[float]]:
     tasks = [_play(opening, results, port, path, turns, number) for number, path in enumerate(paths)]
-    played = await asyncio.gather(*tasks)
-    watching.cancel()
-    return played, healths
+    return await asyncio.gather(*tasks)
 
 
 async def _play(opening: str, results: Sequence[str], port: int, path: str, turns: int, number: int) -> list[float]:
@@ -96,14 +107,3 @@ def _content(events: bytes) -> list[dict[str, object]]:
         elif delta.get("type") == "input_json_delta":
             blocks[-1]["input"] = orjson.loads(delta["partial_json"])
     return blocks
-
-
-async def _watch(port: int, healths: list[float]) -> None:
-    """Ask for ``/health`` ten times a second, over one connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    while True:
-        start = time.perf_counter()
-        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        await _stream(reader)
-        healths.append(time.perf_counter() - start)
-        await asyncio.sleep(0.1)

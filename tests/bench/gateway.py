@@ -44,13 +44,14 @@ def main() -> None:
     with (
         _process(engine_side.serve, scene.replies) as engine,
         _process(client_side.drive, scene.opening, scene.results) as clients,
+        _process(client_side.watch) as watcher,
     ):
         engine_port = engine.recv()
         found = {}
         for shape in options.shapes.split(","):
             # A process for each shape: memory of one is not counted in the next.
             with _process(gateway_side.serve, model_dir, engine_port, after=(options.profile,)) as gateway:
-                found[shape] = _measure(shape, engine, clients, gateway)
+                found[shape] = _measure(shape, engine, clients, watcher, gateway)
     _show(found)
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
@@ -81,15 +82,20 @@ def _process(target: Any, *arguments: Any, after: tuple[Any, ...] = ()) -> Itera
         process.kill()
 
 
-def _measure(shape: str, engine: Connection, clients: Connection, gateway: Connection) -> dict[str, Any]:
+def _measure(
+    shape: str, engine: Connection, clients: Connection, watcher: Connection, gateway: Connection
+) -> dict[str, Any]:
     sessions, turns = map(int, shape.split("x"))
     gateway.send(sessions)
     port, paths = gateway.recv()
     before = _generations(engine)
+    watcher.send(port)
     start = time.perf_counter()
     clients.send((port, paths, turns))
-    played, healths = clients.recv()
+    played = clients.recv()
     took = time.perf_counter() - start
+    watcher.send("stop")
+    healths = watcher.recv()
     gateway.send("done")
     inside = gateway.recv()
     generated = _generations(engine) - before

@@ -18,10 +18,12 @@ async def test_a_file_of_several_parts_arrives_whole_and_replaces_the_old_one(sa
     source.write_bytes(random.Random(0).randbytes(2500))
     path = "/opt/with space/and 'quote'/program"
     await sandbox.write_file(path, b"something else, and longer than a part" * 100)
+    before = await sandbox.exec(["ls", "/tmp"], timeout_sec=30)
     await upload.upload_file(sandbox, source, path, mode=0o755)
     assert await sandbox.read_file(path) == source.read_bytes()
-    left = await sandbox.exec(["sh", "-c", 'stat -c %a "$1"; ls /tmp', "sh", path], timeout_sec=30)
-    assert left.stdout == b"755\n"
+    mode = await sandbox.exec(["stat", "-c", "%a", path], timeout_sec=30)
+    assert mode.stdout == b"755\n"
+    assert (await sandbox.exec(["ls", "/tmp"], timeout_sec=30)).stdout == before.stdout
 
 
 async def test_an_empty_file_is_a_file(sandbox, tmp_path):

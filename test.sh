@@ -19,5 +19,6 @@ if [ $# = 0 ]; then
     ruff check --quiet .
     mypy
     lint-imports --verbose >/dev/null || lint-imports
+    set -- --numprocesses=3 --dist=loadfile # more than cores: many tests wait for sandboxes
 fi
 exec pytest "$@"

@@ -59,6 +59,20 @@ class Sandbox(Protocol):
         """``http://…`` under which the host's loopback ``port`` is reached from inside; it was in ``spec.reach``."""
         ...
 
+    async def port_url(self, port: int) -> tuple[str, Mapping[str, str]] | None:
+        """``(URL, headers)`` under which the host reaches TCP ``port`` inside by HTTP and WebSocket; None: there is no such way.
+
+        The headers may carry the provider's token: they belong in no log. Raises: SandboxTransient, SandboxError.
+        """
+        ...
+
+    async def keep_alive(self) -> None:
+        """Tell the provider that the machine is in use. The lease calls it every ``capabilities.keep_alive_sec``.
+
+        Raises: SandboxTransient, SandboxError.
+        """
+        ...
+
     async def close(self) -> None:
         """Delete the machine. Idempotent; a machine that is already gone is success."""
         ...

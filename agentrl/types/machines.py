@@ -77,13 +77,16 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a backend can do. ``reach``: how its machines reach the host."""
+    """What a backend can do. ``reach``: how its machines reach the host; ``tunnel``: the host can open a connection to a port
+    inside (:meth:`~agentrl.sandbox.Sandbox.port_url`). ``keep_alive_sec``: how often a machine in use must be told so, or None.
+    """
 
     users: bool
     network_policy: bool
     resources: frozenset[str]
     snapshot: bool
     reach: frozenset[Literal["loopback", "bridge", "public", "tunnel"]]
+    keep_alive_sec: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,12 @@ class LocalSandbox:
         """The same loopback address as on the host: the port is carried through the wall."""
         return f"http://127.0.0.1:{port}"
 
+    async def port_url(self, port: int) -> None:
+        """The network of a sandbox is its own: there is no way in."""
+
+    async def keep_alive(self) -> None:
+        """It lives as long as we do."""
+
     async def close(self) -> None:
         """End every process inside and remove the files."""
         self._channel.close("the sandbox was closed")

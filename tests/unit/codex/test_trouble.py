@@ -72,7 +72,8 @@ async def test_its_time_ends_and_everything_that_it_started(make_rig, run):
     rig = await make_rig([bash("touch began; sleep 600")])
     done = await run(rig, PROBLEM, time_budget_sec=3.0)
     assert done.result.end is AgentEnd.TIME_BUDGET
-    assert await rig.shell("ls began; grep -lazE 'sleep|codex' /proc/[0-9]*/comm") == "began\n"
+    # A process that is being taken down still has its name, but no longer a command line.
+    assert await rig.shell("ls began; grep -lazE '^sleep$|^[^ ]*codex$' /proc/[0-9]*/cmdline") == "began\n"
     assert len(done.samples) == 1
 
 

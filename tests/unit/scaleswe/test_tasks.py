@@ -51,7 +51,8 @@ async def test_collect_ends_what_still_writes(protocol, task, sandbox):
     submission = await protocol.collect(sandbox, task(), prepared)
     assert b"ticks" in submission.patch
     first = await sandbox.read_file("/work/calc/ticks")
-    assert (await sandbox.exec("cat /proc/[0-9]*/comm | grep -c date", timeout_sec=10)).stdout == b"0\n"
+    running = r"cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep -cx '[d]ate'"
+    assert (await sandbox.exec(running, timeout_sec=10)).stdout == b"0\n"
     assert await sandbox.read_file("/work/calc/ticks") == first
 
 

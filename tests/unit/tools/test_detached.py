@@ -124,4 +124,6 @@ async def test_nothing_is_left_behind(sandbox):
 
 
 async def running(sandbox, name):
-    return int((await sandbox.exec(f"cat /proc/[0-9]*/comm | grep -cx {name} || :", timeout_sec=10)).stdout)
+    """How many, by command line: a process that is being taken down keeps its name a little longer."""
+    count = rf"cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep -cx '[{name[0]}]{name[1:]}' || :"
+    return int((await sandbox.exec(count, timeout_sec=10)).stdout)

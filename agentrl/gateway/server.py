@@ -23,6 +23,7 @@ from agentrl.dialect import Dialect
 from agentrl.engine import Engine
 from agentrl.errors import AgentrlError, BadRequest, SessionClosed, Unauthorized
 from agentrl.gateway.guards import SamplingPolicy
+from agentrl.gateway.memory import Memory
 from agentrl.gateway.parts import READ, TurnParts
 from agentrl.gateway.session import Budgets, Session
 from agentrl.gateway.turns import Recorded, Turns
@@ -112,6 +113,7 @@ class Gateway:
         self._ports = [port] if isinstance(port, int) else [*port]
         self._sweeper: asyncio.Task[None] | None = None
         self._sessions: dict[str, Session] = {}
+        self._memory = Memory(self._pool)
         self._closed: OrderedDict[str, None] = OrderedDict()
         self._runner: web.AppRunner | None = None
 
@@ -156,6 +158,7 @@ class Gateway:
         """A new session with a token of its own; ``sampling`` and, where turns are relayed, ``upstream`` may be its own too."""
         session = Session(secrets.token_hex(8), rollout_id, budgets or Budgets(), sampling, upstream)
         self._sessions[session.token] = session
+        self._memory.opened(len(self._sessions))
         return session
 
     async def close_session(self, session: Session) -> Trajectory:
@@ -163,8 +166,11 @@ class Gateway:
         self._closed[session.token] = None
         while len(self._closed) > _REMEMBER_CLOSED:
             self._closed.popitem(last=False)
-        self._sessions.pop(session.token, None)
-        return await session.close()
+        closing = self._sessions.pop(session.token, None) is not None
+        trajectory = await session.close()
+        if closing:
+            self._memory.closed(len(self._sessions))
+        return trajectory
 
     async def close_idle(self, idle_sec: float) -> None:
         """Close the sessions that nobody has used for so long: whoever opened them is gone."""

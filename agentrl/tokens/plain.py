@@ -74,11 +74,16 @@ def encoder_of(tokenizer: Any) -> Callable[[str], Sequence[int]]:
         return lambda text: tokenizer.encode(text, add_special_tokens=False, verbose=False)
     backend.no_truncation()
     backend.no_padding()
+    # One object for each id, made here and side by side: fresh ones are most of the memory of a thousand sessions, and those
+    # that outlive a session keep the memory around them from being given back.
+    numbers = list(range(max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1))
 
     def encode(text: str) -> Sequence[int]:
         if len(text) <= _SHORT:
-            return backend.encode(text, add_special_tokens=False).ids  # type: ignore[no-any-return]
-        return backend.encode_batch_fast([text], add_special_tokens=False)[0].ids  # type: ignore[no-any-return]
+            found = backend.encode(text, add_special_tokens=False)
+        else:
+            found = backend.encode_batch_fast([text], add_special_tokens=False)[0]
+        return list(map(numbers.__getitem__, found.ids))
 
     return encode
 

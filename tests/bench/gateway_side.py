@@ -88,8 +88,6 @@ async def _round(gateway: Gateway, sessions: int, pipe: Connection, profile: Pat
 
     used_mb = rss_mb()
     found = await _trained(gateway, opened)
-    del opened
-    gc.collect()
     pipe.send(
         {
             **found,
@@ -107,11 +105,13 @@ async def _round(gateway: Gateway, sessions: int, pipe: Connection, profile: Pat
 
 async def _trained(gateway: Gateway, sessions: list[Session]) -> dict[str, Any]:
     trained = samples = 0
-    for session in sessions:
+    count = len(sessions)
+    while sessions:
+        session = sessions.pop()  # Nobody keeps a session that has ended.
         made = samples_from(await gateway.close_session(session), rollout_id=session.rollout_id, reward=1.0)
         trained += sum(sum(sample.loss_mask) for sample in made)
         samples += len(made)
-    return {"trained_tokens": trained, "samples_per_rollout": samples / len(sessions)}
+    return {"trained_tokens": trained, "samples_per_rollout": samples / count}
 
 
 def rss_mb() -> float:

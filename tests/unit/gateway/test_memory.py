@@ -1,0 +1,52 @@
+"""Memory that closed sessions leave goes back to the system, and not at every close."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agentrl.gateway.memory import Memory
+
+BLOCK = 64 << 10  # below what the allocator maps on its own and gives back by itself
+
+
+@pytest.fixture
+def held():
+    """A heap of 100 MB that is free but for one small block in every ten, so that the allocator cannot shrink it."""
+    blocks = [bytes(BLOCK) for _ in range(1600)]
+    kept = blocks[::10]
+    del blocks
+    return kept
+
+
+def resident_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("most", "left", "returned"),
+    [(1000, 500, True), (1000, 0, True), (1000, 501, False), (63, 0, False)],
+    ids=["half", "all", "too few closed", "too few at all"],
+)
+def test_it_is_given_back_when_the_number_has_halved(held, most, left, returned):
+    with ThreadPoolExecutor(1) as pool:
+        memory = Memory(pool)
+        memory.opened(most)
+        before = resident_mb()
+        memory.closed(left)
+    assert (before - resident_mb() > 50) is returned
+    assert len(held) == 160
+
+
+def test_the_next_time_is_when_it_has_halved_again():
+    with ThreadPoolExecutor(1) as pool:
+        asked = []
+        memory = Memory(pool)
+        memory._trim = asked.append
+        memory.opened(256)
+        for left in range(255, -1, -1):
+            memory.closed(left)
+    assert len(asked) == 3  # at 128, 64 and 32

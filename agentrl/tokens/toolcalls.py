@@ -26,7 +26,8 @@ class Call:
     arguments: Mapping[str, Any]
 
 
-Reader = Callable[[str, Sequence[Tool]], Call | None]
+Reader = Callable[[str, Sequence[Tool]], Sequence[Call]]
+"""The calls that a span holds; none: it is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,10 @@ class ToolFormat:
         parts: list[str | Call] = [""]
         position = 0
         for match in self.span.finditer(text):
-            call = self.read(match[1], tools)
-            if call is not None:
-                parts[-1:] = [text[position : match.start()], call, ""]
+            calls = self.read(match[1], tools)
+            if calls:
+                parts[-1] = text[position : match.start()]
+                parts += [part for call in calls for part in (call, "")]
                 position = match.end()
         parts[-1] = text[position:]
         return parts, sum(len(self.opener.findall(p)) for p in parts if isinstance(p, str))
@@ -58,52 +60,66 @@ def format_of(template: str) -> ToolFormat | None:
     return next((f for f in FORMATS if all(mark in template for mark in f.marks)), None)
 
 
-def _read_json(body: str, tools: Sequence[Tool], key: str = "arguments") -> Call | None:
+def _read_json(body: str, tools: Sequence[Tool], key: str = "arguments") -> Sequence[Call]:
+    call = _call(_loads(body), key)
+    return () if call is None else (call,)
+
+
+def _read_list(body: str, tools: Sequence[Tool]) -> Sequence[Call]:
+    """Calls as one list: all of them are readable, or none is."""
+    entries = _loads(body)
+    calls = [_call(entry, "arguments") for entry in entries] if isinstance(entries, list) else []
+    return () if None in calls else [call for call in calls if call]
+
+
+def _loads(body: str) -> Any:
+    """What the JSON says; None if it is none."""
     try:
-        value = _clean(json.loads(body, strict=False))
+        return _clean(json.loads(body, strict=False))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict):
+
+
+def _call(entry: Any, key: str) -> Call | None:
+    if not isinstance(entry, dict):
         return None
-    name, arguments = value.get("name"), value.get(key, {})
+    name, arguments = entry.get("name"), entry.get(key, {})
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         return None
     return Call(name, arguments)
 
 
-def _read_pairs(body: str, tools: Sequence[Tool]) -> Call | None:
+def _read_pairs(body: str, tools: Sequence[Tool]) -> Sequence[Call]:
     name, _, rest = body.partition("\n")
     if not name.strip() or _PAIR.sub("", rest).strip():
-        return None
+        return ()
     types = _types(name.strip(), tools)
-    return Call(name.strip(), {k.strip(): _typed(v, types.get(k.strip())) for k, v in _PAIR.findall(rest)})
+    arguments = {k.strip(): _typed(v, types.get(k.strip())) for k, v in _PAIR.findall(rest)}
+    return (Call(name.strip(), arguments),)
 
 
-def _read_named(body: str, tools: Sequence[Tool]) -> Call | None:
+def _read_named(body: str, tools: Sequence[Tool]) -> Sequence[Call]:
     """A name, then the arguments as JSON behind ``[ARGS]`` or in a fence."""
     match = _NAMED.fullmatch(body)
     if match is None:
-        return None
-    try:
-        arguments = _clean(json.loads(match[2], strict=False))
-    except (ValueError, RecursionError):
-        return None
-    return Call(match[1], arguments) if isinstance(arguments, dict) else None
+        return ()
+    arguments = _loads(match[2])
+    return (Call(match[1], arguments),) if isinstance(arguments, dict) else ()
 
 
-def _read_llama(body: str, tools: Sequence[Tool]) -> Call | None:
+def _read_llama(body: str, tools: Sequence[Tool]) -> Sequence[Call]:
     return _read_json(body, tools, key="parameters")
 
 
-def _read_xml(body: str, tools: Sequence[Tool]) -> Call | None:
+def _read_xml(body: str, tools: Sequence[Tool]) -> Sequence[Call]:
     match = _FUNCTION.fullmatch(body)
     if match is None:
-        return None
+        return ()
     name, types = match[1], _types(match[1], tools)
     rest = _PARAMETER.sub("", match[2])
     if rest.strip():
-        return None
-    return Call(name, {k: _typed(v, types.get(k)) for k, v in _PARAMETER.findall(match[2])})
+        return ()
+    return (Call(name, {k: _typed(v, types.get(k)) for k, v in _PARAMETER.findall(match[2])}),)
 
 
 def _types(name: str, tools: Sequence[Tool]) -> Mapping[str, Any]:
@@ -166,6 +182,13 @@ FORMATS: tuple[ToolFormat, ...] = (
         re.compile(r"\[TOOL_CALLS\]((?:(?!\[TOOL_CALLS\]).)+)", re.DOTALL),
         re.compile(r"\[TOOL_CALLS\]"),
         _read_named,
+    ),
+    ToolFormat(
+        "mistral-list",
+        ("[TOOL_CALLS]",),
+        re.compile(r"\[TOOL_CALLS\]\s*(\[.*\])\s*\Z", re.DOTALL),
+        re.compile(r"\[TOOL_CALLS\]"),
+        _read_list,
     ),
 )
 """Looked through in this order: the first whose marks are all in the template."""

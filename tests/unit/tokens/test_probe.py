@@ -22,6 +22,7 @@ ALL = ("tool", "user", "system")
         ("glm", "<|endoftext|> <|user|> <|observation|>", True, ALL, True),
         ("deepseek", "<｜end▁of▁sentence｜>", True, ALL, True),
         ("mistral", "</s>", False, ALL, True),
+        ("mistral_list", "</s>", False, ALL, True),
         ("strict", "<|endoftext|>", True, ("user", "system"), False),
         ("endless", "<|endoftext|>", True, (), False),
     ],
@@ -43,6 +44,7 @@ def test_a_template_is_seen_through_before_any_rollout(codec_for, template, eos,
             "<｜tool▁call▁begin｜>function<｜tool▁sep｜>look\n```json\n[1]\n```<｜tool▁call▁end｜>",
         ),
         ("mistral", "</s>", "[TOOL_CALLS]look[ARGS]{broken"),
+        ("mistral_list", "</s>", '[TOOL_CALLS][{"name": "look", "arguments": {}}, {"name": 3}]'),
     ],
 )
 def test_a_malformed_call_of_each_family_stays_text_and_is_counted(codec_for, tokenizer_for, template, eos, spelled):

@@ -36,6 +36,11 @@ def test_well_formed_calls_are_read_with_the_text_around_them(calls):
     assert [p for p in parts if isinstance(p, str)] == ["before", *["between"] * len(calls)]
 
 
+def test_a_list_holds_several_calls():
+    text = 'So. [TOOL_CALLS] [{"name": "edit", "arguments": {"a": "]"}, "id": "abcdefghi"}, {"name": "look", "arguments": {}}]'
+    assert BY_NAME["mistral-list"].split(text, ()) == (["So. ", Call("edit", {"a": "]"}), "", Call("look", {}), ""], 0)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -1,4 +1,5 @@
-"""The HTTP service that agents talk to: routes, tokens, streams. What a turn does is in :mod:`agentrl.gateway.turn`.
+"""The HTTP service that agents talk to: routes and tokens. What a turn does is in :mod:`agentrl.gateway.turn`,
+how its client gets it in :mod:`agentrl.gateway.delivery`.
 
 An agent reaches its session by path (``/s/<token>/v1/…``), or with the token as ``x-api-key`` or bearer. Nothing
 is served without a token but ``/health``.
@@ -12,9 +13,8 @@ import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 
 from aiohttp import web
@@ -22,16 +22,17 @@ from aiohttp import web
 from agentrl.dialect import Dialect
 from agentrl.engine import Engine
 from agentrl.errors import AgentrlError, BadRequest, SessionClosed, Unauthorized
+from agentrl.gateway.delivery import deliver, json_response, refusal, tell_bug
 from agentrl.gateway.guards import SamplingPolicy
 from agentrl.gateway.memory import Memory
 from agentrl.gateway.parts import READ, TurnParts
 from agentrl.gateway.session import Budgets, Session
 from agentrl.gateway.turns import Recorded, Turns
 from agentrl.gateway.upstream import Upstream
-from agentrl.gateway.wire import dumps, loads_object
+from agentrl.gateway.wire import loads_object
 from agentrl.middleware import Middleware
 from agentrl.tokens.codec import Codec
-from agentrl.types import ChatRequest, Reply, Trajectory, Turn
+from agentrl.types import ChatRequest, Trajectory, Turn
 
 MAX_BODY_BYTES = 256 << 20
 PING_SEC = 10.0
@@ -41,12 +42,6 @@ _REMEMBER_CLOSED = 20_000
 _LANE_HEADERS = ("x-agentrl-lane", "x-claude-code-agent-id")
 # How programs name the run of theirs that a request belongs to.
 _RUN_HEADERS = ("x-claude-code-session-id",)
-_JSON = {"Content-Type": "application/json"}
-_STREAM = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",
-}
 _log = logging.getLogger(__name__)
 
 
@@ -197,15 +192,15 @@ class Gateway:
 
     async def _handle(self, http: web.Request) -> web.StreamResponse:
         if http.path == "/health":
-            return _json(200, {"status": "ok", "sessions": len(self._sessions)})
+            return json_response(200, {"status": "ok", "sessions": len(self._sessions)})
         token, path = _token_and_path(http)
         dialect, kind = self._routes.get(path, (None, ""))
         try:
             session = self._session(token)
         except AgentrlError as error:
-            return _refusal(dialect or self._dialects[0], error)
+            return refusal(dialect or self._dialects[0], error)
         if http.method in ("GET", "HEAD") and path == "/":
-            return _json(200, {"status": "ok"})
+            return json_response(200, {"status": "ok"})
         if dialect is None:
             return _not(404, f"there is no {path} here")
         if http.method != "POST":
@@ -229,57 +224,14 @@ class Gateway:
             request = await self._turns.offload(len(raw) // READ, _read, dialect, raw, _client(http))
             if kind == "count_tokens":
                 tokens = await self._turns.count(session, request, lane=lane, size=len(raw))
-                return _json(200, dialect.count(tokens))
+                return json_response(200, dialect.count(tokens))
             turn = asyncio.create_task(
                 self._turns.take(session, request, dialect=dialect.name, lane=lane, size=len(raw))
             )
-            return await self._deliver(http, dialect, session, turn, stream=request.stream)
+            return await deliver(http, dialect, session, turn, stream=request.stream, ping_sec=self._ping_sec)
         except Exception as error:  # noqa: BLE001 - the boundary of the turn
-            _tell_bug(session, error)
-            return _refusal(dialect, error)
-
-    async def _deliver(
-        self, http: web.Request, dialect: Dialect, session: Session, turn: asyncio.Task[Reply], *, stream: bool
-    ) -> web.StreamResponse:
-        """Wait for ``turn`` and write it; a client that leaves cancels it. Raises what the turn raises."""
-        try:
-            opened = await self._keep_alive(http, dialect, turn) if stream else None
-            if opened is not None and (error := await _failure(turn)) is not None:
-                _tell_bug(session, error)
-                await _write(opened, dialect.error_event(error))
-                return opened
-            reply = await turn
-        finally:
-            if not turn.done():
-                turn.cancel()
-                await asyncio.wait([turn])
-        # Big replies are rare and small ones cheap, so they are written out here and not in the pool.
-        tail = b"".join(dialect.events(reply)) if stream else dumps(dialect.reply(reply))
-        if opened is not None:
-            response, sent = opened, await _write(opened, tail)
-        else:
-            # Nothing was sent yet, so head and body leave in one piece: each write costs a system call.
-            response = web.Response(body=tail, headers=_STREAM if stream else _JSON)
-            await response.prepare(http)
-            sent = await _write(response, b"")
-        if sent:
-            await session.delivered(reply.turn_id)
-        return response
-
-    async def _keep_alive(
-        self, http: web.Request, dialect: Dialect, turn: asyncio.Task[Reply]
-    ) -> web.StreamResponse | None:
-        """Ping until ``turn`` has ended. None when it ended before the first ping was due: nothing was sent yet, so that
-        an early failure still has its HTTP status."""
-        opened: web.StreamResponse | None = None
-        while not (await asyncio.wait([turn], timeout=self._ping_sec))[0]:
-            if opened is None:
-                opened = web.StreamResponse(headers=_STREAM)
-                await opened.prepare(http)
-            # A client that left is noticed by the server, which cancels this handler.
-            with suppress(ConnectionError):
-                await opened.write(dialect.ping())
-        return opened
+            tell_bug(session, error)
+            return refusal(dialect, error)
 
 
 def _token_and_path(http: web.Request) -> tuple[str, str]:
@@ -310,39 +262,8 @@ def _read(dialect: Dialect, raw: bytes, client: str) -> ChatRequest:
     return replace(dialect.read(loads_object(raw)), client=client)
 
 
-async def _failure(turn: asyncio.Task[Reply]) -> Exception | None:
-    try:
-        await turn
-    except Exception as error:  # noqa: BLE001 - the boundary of the turn
-        return error
-    return None
-
-
-def _tell_bug(session: Session, error: Exception) -> None:
-    if not isinstance(error, AgentrlError):
-        _log.error("a turn of rollout %s failed", session.rollout_id, exc_info=error)
-
-
-async def _write(response: web.StreamResponse, tail: bytes) -> bool:
-    """Write ``tail`` and the end; False when the client is gone."""
-    try:
-        if tail:
-            await response.write(tail)
-        await response.write_eof()
-    except ConnectionError:
-        return False
-    return True
-
-
-def _json(status: int, payload: Mapping[str, object], headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.Response(status=status, body=dumps(payload), content_type="application/json", headers=headers)
-
-
-def _refusal(dialect: Dialect, error: Exception) -> web.Response:
-    status, payload, headers = dialect.error(error)
-    return _json(status, payload, headers)
-
-
 def _not(status: int, message: str) -> web.Response:
     """An answer for requests that belong to no dialect, in a shape that both families of clients read."""
-    return _json(status, {"type": "error", "error": {"type": "not_found_error", "message": message, "code": None}})
+    return json_response(
+        status, {"type": "error", "error": {"type": "not_found_error", "message": message, "code": None}}
+    )

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,16 +59,8 @@ def build(
 
 
 async def serve(routes: Routes, decoding: Decoding, ready_fd: int | None, port: int = 0) -> None:
-    """Serve until SIGTERM or SIGINT, or until the decode thread ends."""
+    """Serve until SIGTERM or SIGINT. Raises what ended the decode thread, if that came first."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
-
-    def decode() -> None:
-        try:
-            decoding.run()
-        finally:
-            loop.call_soon_threadsafe(ended.set)
-
-    thread = threading.Thread(target=decode, name="decode")
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     # A client that hangs up cancels its handler, which ends its request.
@@ -77,14 +68,15 @@ async def serve(routes: Routes, decoding: Decoding, ready_fd: int | None, port: 
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
-    thread.start()
+    decode = loop.run_in_executor(None, decoding.run)
+    decode.add_done_callback(lambda _: ended.set())
     if ready_fd is not None:
         with os.fdopen(ready_fd, "w") as ready:
             ready.write(f"{runner.addresses[0][1]}\n")
     await ended.wait()
     decoding.stop()
     await runner.cleanup()
-    await asyncio.to_thread(thread.join)
+    await decode
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -13,8 +13,7 @@ import torch
 from agentrl_engine_local.server import build, choose_dtype, serve
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_crash_while_decoding_ends_the_service_and_the_requests(llama: Path) -> None:
+async def test_a_crash_while_decoding_ends_the_requests_and_the_service_with_its_error(llama: Path) -> None:
     routes, decoding = build(llama, context=64, dtype=torch.float32, slots=2, seed=0, threads=1)
 
     def crash(spans: object) -> torch.Tensor:
@@ -29,7 +28,8 @@ async def test_a_crash_while_decoding_ends_the_service_and_the_requests(llama: P
         body = {"input_ids": [1, 2], "sampling_params": {"max_new_tokens": 4}}
         with pytest.raises(aiohttp.ClientError):
             await http.post(f"http://127.0.0.1:{port}/generate", json=body)
-    await asyncio.wait_for(serving, 30)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        await asyncio.wait_for(serving, 30)
 
 
 def test_dtype_names() -> None:

@@ -42,7 +42,9 @@ from agentrl.outcomes import AgentEnd, ExitStatus, Outcome
 from agentrl.sandbox import Sandbox, SandboxBackend
 from agentrl.settings import PluginSettings, environment
 from agentrl.tasks import TaskFormat
+from agentrl.tools.carry import CarriedPort
 from agentrl.tools.chat import ChatAnswer, ChatMessages, OutOfBudget, ask
+from agentrl.tools.control import Control, NoControl, Targets, believed, read_command, sabotage, sabotaged_archive
 from agentrl.tools.detached import run_detached
 from agentrl.tools.git import freeze_start, prune_future
 from agentrl.tools.leash import Leashed, start_leashed
@@ -59,8 +61,19 @@ from agentrl.tools.patch import (
     show_file,
 )
 from agentrl.tools.processes import kill_agent_processes
+from agentrl.tools.protect import (
+    TEST_FILE,
+    TEST_FOLDERS,
+    configures_tests,
+    looks_like_test,
+    put_back,
+    stands_in,
+    touched,
+)
 from agentrl.tools.rawgit import fresh_path
+from agentrl.tools.start import collect_patch, forget_future, reach_start, run_commands
 from agentrl.tools.upload import upload_file, write_layer
+from agentrl.tools.wired import Wire, WiredSandbox
 from agentrl.trainer import Trainer, TrainingRun, TrainSpec
 from agentrl.types import (
     Capabilities,
@@ -91,6 +104,8 @@ from agentrl.types import (
 )
 
 __all__ = [
+    "TEST_FILE",
+    "TEST_FOLDERS",
     "AgentEnd",
     "AgentrlError",
     "BadRequest",
@@ -98,10 +113,12 @@ __all__ = [
     "CallNext",
     "Capabilities",
     "Captured",
+    "CarriedPort",
     "ChatAnswer",
     "ChatMessages",
     "ChatRequest",
     "ContextOverflow",
+    "Control",
     "Dialect",
     "Engine",
     "EngineError",
@@ -129,6 +146,7 @@ __all__ = [
     "Leashed",
     "Message",
     "Middleware",
+    "NoControl",
     "OpenSandbox",
     "OutOfBudget",
     "Outcome",
@@ -159,6 +177,7 @@ __all__ = [
     "SessionClosed",
     "SettingsError",
     "Submission",
+    "Targets",
     "Task",
     "TaskFormat",
     "TensorSpec",
@@ -176,25 +195,40 @@ __all__ = [
     "Usage",
     "UsageError",
     "WeightGroup",
+    "Wire",
+    "WiredSandbox",
     "apply_patch",
     "ask",
+    "believed",
     "capture_patch",
     "changed_paths",
+    "collect_patch",
+    "configures_tests",
     "environment",
     "fetch_npm",
     "fetching_line",
+    "forget_future",
     "freeze_start",
     "fresh_path",
     "hookimpl",
     "kill_agent_processes",
+    "looks_like_test",
     "npm_missing",
     "patched_paths",
     "prune_future",
+    "put_back",
+    "reach_start",
     "read_base",
+    "read_command",
     "restore_paths",
+    "run_commands",
     "run_detached",
+    "sabotage",
+    "sabotaged_archive",
     "show_file",
+    "stands_in",
     "start_leashed",
+    "touched",
     "upload_file",
     "write_layer",
 ]

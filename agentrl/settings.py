@@ -242,11 +242,31 @@ class Settings(PluginSettings):
     )
     eval_timeout_sec: Seconds = _from("SWE_EVAL_TIMEOUT_SEC", 900.0, "Longest time the tests of a grader may run")
     rollout_guard_sec: Seconds = _from("SWE_ROLLOUT_GUARD_SEC", 3600.0, "Longest time of a rollout, boot to grade")
-    sandbox_lifetime_sec: Seconds = _from("SWE_SANDBOX_LIFETIME_SEC", 4500.0, "Age at which a sandbox dies by itself")
+    sandbox_lifetime_sec: Seconds = _from(
+        "SWE_SANDBOX_LIFETIME_SEC",
+        4500.0,
+        "Time from the start of a rollout at which every sandbox of it dies by itself, whatever became of us",
+    )
 
     # How much of everything.
-    boot_concurrency: Count = _from("SWE_BOOT_CONCURRENCY", 8, "Sandboxes that boot at the same time")
-    boot_retries: Limit = _from("SWE_BOOT_RETRIES", 3, "Further attempts when a sandbox does not boot")
+    boot_concurrency: Count = _from(
+        "SWE_BOOT_CONCURRENCY", 8, "Sandboxes of one account that boot at the same time, over all processes on this host"
+    )
+    boots_per_sec: Annotated[float, Field(ge=0)] = _from(
+        "SWE_BOOTS_PER_SEC", 0.0, "Sandboxes of one account that may be asked for each second; 0: no limit"
+    )
+    max_sandboxes: Limit = _from("SWE_MAX_SANDBOXES", 0, "Sandboxes of one account that exist at once; 0: no limit")
+    boot_retries: Limit = _from(
+        "SWE_BOOT_RETRIES", 3, "Further attempts when a sandbox does not boot; being told to slow down costs none"
+    )
+    warm: Limit = _from(
+        "AGENTRL_WARM", 0, "Sandboxes of the next tasks that are started ahead, as far as no rollout needs their place"
+    )
+    limits_dir: Path | None = _from(
+        "AGENTRL_LIMITS_DIR",
+        None,
+        "Folder where the processes of one account share these limits; empty: one of this user in the temp folder",
+    )
     concurrency: Count = _from("SWE_CONCURRENCY", 32, "Rollouts at the same time")
     max_turns: Limit = _from("SWE_MAX_TURNS", 50, "Turns of a rollout; 0: no limit")
     max_rollout_tokens: Limit = _from("SWE_MAX_ROLLOUT_TOKENS", 0, "Sampled tokens of a rollout; 0: no limit")
@@ -260,6 +280,12 @@ class Settings(PluginSettings):
         "ADAPTER_PORT", Ports(), "Port of the gateway, or a range (`18000-18007`) whose first free one it takes; 0: any"
     )
     public_host: str = _from("ADAPTER_PUBLIC_HOST", "", "Host name under which remote sandboxes reach the gateway")
+    reach: Literal["auto", "public", "relay"] = _from(
+        "AGENTRL_REACH",
+        "auto",
+        "How agents inside sandboxes reach the gateway: at `ADAPTER_PUBLIC_HOST` (`public`), through a channel that we open into "
+        "the sandbox (`relay`), or directly where the backend can, else at the public host if there is one, else by relay",
+    )
 
     # The run.
     iterations: Limit = _from("AGENTRL_ITERATIONS", 0, "Iterations to train; 0: until stopped")

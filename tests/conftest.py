@@ -1,13 +1,15 @@
-"""Fixtures for tests that need a machine: real bubblewrap sandboxes with their files in a temp folder."""
+"""Fixtures for tests that need a machine: real bubblewrap sandboxes with their files in a temp folder, and a Docker engine."""
 
 from __future__ import annotations
 
 import os
 
+import docker_engine
 import pytest
 from hypothesis import HealthCheck, settings
 
 from agentrl.api import SandboxSpec
+from agentrl_docker.settings import DockerSettings
 from agentrl_local.backend import LocalBackend
 from agentrl_local.settings import LocalSettings
 
@@ -37,3 +39,27 @@ async def sandbox(local_backend):
     machine = await local_backend.create(SandboxSpec(), labels={"agentrl-run": "test"}, lifetime_sec=300)
     yield machine
     await machine.close()
+
+
+@pytest.fixture(scope="session")
+def docker_settings(pytestconfig):
+    """``docker_settings(field=…)`` for the engine of these tests and its image; skips where there can be none."""
+    try:
+        host = docker_engine.docker_host(pytestconfig)
+    except docker_engine.NoEngine as error:
+        pytest.skip(str(error))
+    return lambda **fields: DockerSettings(**{"host": host, "image": docker_engine.IMAGE, **fields})
+
+
+@pytest.fixture
+async def docker_backend(docker_settings):
+    from agentrl_docker.backend import DockerBackend
+
+    backend = DockerBackend(docker_settings())
+    yield backend
+    await backend.aclose()
+
+
+def pytest_unconfigure(config):
+    """The engine ends with the run."""
+    docker_engine.stop(config)

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, Command] = {
     "rollout": Command("agentrl.cli.rollout:rollout", "Make rollouts without training."),
     "verify": Command("agentrl.cli.verify:verify", "Check that a run trained exactly what was sampled."),
     "validate": Command("agentrl.cli.validate:validate", "Check that tasks are fit for training."),
+    "check": Command("agentrl.cli.check:check", "Check that a sandbox backend keeps every promise."),
     "eval": Command("agentrl.cli.evaluate:evaluate", "Measure pass@k on a data set."),
     "outcomes": Command("agentrl.cli.outcomes:outcomes", "Print the table of how rollouts end."),
     "gc": Command("agentrl.cli.gc:gc", "Delete machines that dead runs left behind."),

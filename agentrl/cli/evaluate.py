@@ -6,10 +6,10 @@ Any engine will do: one that we start, a running one, or a model behind an OpenA
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from agentrl.cli.assignments import DataAndAssignments, read_data_assignments
+from agentrl.cli.stopping import INTERRUPTED, Stopping, run_stoppable
 from agentrl.errors import SettingsError, UsageError
 from agentrl.plugins import load_plugins
 from agentrl.rollout.assembly import assemble
@@ -48,10 +49,10 @@ def evaluate(
     save_plan(plan, directory)
     console = Console()
     try:
-        rollouts = asyncio.run(_evaluate(plan, directory, attempts, console))
+        rollouts = run_stoppable(partial(_evaluate, plan, directory, attempts, console), console.print)
     except KeyboardInterrupt:
         console.print(f"[yellow]interrupted[/]; go on with: agentrl eval --resume {directory.name} -n {attempts}")
-        return 130
+        return INTERRUPTED
     found = {**_header(plan), **results(rollouts, wanted)}
     _write(directory / RESULTS, found)
     show(found, console)
@@ -73,7 +74,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     console.print(f"{found['attempts']} attempts at {found['tasks']} tasks: {endings}", highlight=False)
 
 
-async def _evaluate(plan: Plan, directory: Path, attempts: int, console: Console) -> list[Rollout]:
+async def _evaluate(plan: Plan, directory: Path, attempts: int, console: Console, stopping: Stopping) -> list[Rollout]:
     """All rollouts. What the journal holds is not made again, unless it aborted."""
     journal = Lines(directory / FILE)
     done = {r.id: r for r in read_journal(journal.path) if r.reward is not None}
@@ -101,6 +102,7 @@ async def _evaluate(plan: Plan, directory: Path, attempts: int, console: Console
                 progress.update(bar, description=escape(what))
 
             async with assemble(plan, directory, tell=tell) as assembly:
+                stopping.hurry = assembly.parts.lease.hurry
                 groups = await run_groups(
                     plan.tasks,
                     iteration=0,
@@ -109,6 +111,7 @@ async def _evaluate(plan: Plan, directory: Path, attempts: int, console: Console
                     run_one=assembly.run_one,
                     done=done,
                     finished=finished,
+                    waiting=assembly.ahead.want,
                 )
     finally:
         journal.close()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentrl.cli.assignments import Assignments, read_assignments
+from agentrl.cli.stopping import INTERRUPTED, Stopping, run_stoppable
 from agentrl.errors import UsageError
 from agentrl.plugins import load_plugins
 from agentrl.rollout.assembly import assemble
@@ -39,16 +40,23 @@ def rollout(
     chosen = _choose(plan.tasks, task)
     directory = (plan.settings.run_dir / f"rollout-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}").resolve()
     save_plan(plan, directory)
-    rollouts = asyncio.run(_roll(plan, chosen, count, directory, console))
+    try:
+        rollouts = run_stoppable(partial(_roll, plan, chosen, count, directory, console), console.print)
+    except KeyboardInterrupt:
+        console.print(f"[yellow]interrupted[/]; journal: {directory / FILE}", highlight=False, soft_wrap=True)
+        return INTERRUPTED
     console.print(_table(rollouts))
     console.print(f"journal: {directory / FILE}", highlight=False, soft_wrap=True)
     return int(any(r.reward is None for r in rollouts))
 
 
-async def _roll(plan: Plan, task: Task, count: int, directory: Path, console: Console) -> Sequence[Rollout]:
+async def _roll(
+    plan: Plan, task: Task, count: int, directory: Path, console: Console, stopping: Stopping
+) -> Sequence[Rollout]:
     journal = Lines(directory / FILE)
     with console.status("starting") as status:
         async with assemble(plan, directory, tell=status.update) as assembly:
+            stopping.hurry = assembly.parts.lease.hurry
             status.update(f"{count} rollouts of {escape(task.id)}")
             [group] = await run_groups(
                 [task],
@@ -58,6 +66,7 @@ async def _roll(plan: Plan, task: Task, count: int, directory: Path, console: Co
                 run_one=assembly.run_one,
                 done={},
                 finished=lambda rollout: journal.append(encode(rollout)),
+                waiting=assembly.ahead.want,
             )
     journal.close()
     return group.rollouts

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import logging
 import os
-import signal
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -19,6 +18,7 @@ from rich.markup import escape
 
 from agentrl.cli.assignments import Assignments, read_assignments
 from agentrl.cli.console import ConsoleWatcher, print_summary
+from agentrl.cli.stopping import INTERRUPTED, Stopping, run_stoppable
 from agentrl.errors import AgentrlError, SettingsError, UsageError
 from agentrl.plugins import load_plugins
 from agentrl.rollout.assembly import LOGS, assemble
@@ -33,7 +33,7 @@ from agentrl.settings import Resolved, resolve
 from agentrl.trainer import TrainSpec
 
 CHECKPOINTS = "checkpoints"
-FAILED, INTERRUPTED = 1, 130
+FAILED = 1
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +62,8 @@ def train(
 def _run(plan: Plan, directory: Path, console: Console) -> tuple[int, str]:
     """The exit code, and what it means. Raises: UsageError for what could be seen only once the parts were started."""
     try:
-        asyncio.run(_until_stopped(_train(plan, directory, console)))
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        run_stoppable(partial(_train, plan, directory, console), console.print)
+    except KeyboardInterrupt:
         return INTERRUPTED, "[yellow]interrupted[/]"
     except UsageError:
         raise
@@ -73,15 +73,7 @@ def _run(plan: Plan, directory: Path, console: Console) -> tuple[int, str]:
     return 0, ""
 
 
-async def _until_stopped(running: Coroutine[Any, Any, None]) -> None:
-    """SIGTERM ends a run as Ctrl-C does: by cancelling it, so that everything is taken down in order."""
-    task = asyncio.ensure_future(running)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    await task
-
-
-async def _train(plan: Plan, directory: Path, console: Console) -> None:
+async def _train(plan: Plan, directory: Path, console: Console, stopping: Stopping) -> None:
     settings, trainer = plan.settings, plan.parts.trainer
     assert settings.model is not None, "a checked plan has a model"
     checkpoints = directory / CHECKPOINTS
@@ -108,6 +100,7 @@ async def _train(plan: Plan, directory: Path, console: Console) -> None:
     board = Board(directory / "tensorboard")
     with ConsoleWatcher(console, board, total=settings.iterations, history=history) as watcher:
         async with assemble(plan, directory, tell=lambda what: watcher.phase(spec.first_iteration, what)) as assembly:
+            stopping.hurry = assembly.parts.lease.hurry
             run = open_run(
                 directory,
                 spec=spec,
@@ -117,6 +110,7 @@ async def _train(plan: Plan, directory: Path, console: Console) -> None:
                 run_one=assembly.run_one,
                 watcher=watcher,
                 announce=plan.plugins.announce,
+                ahead=assembly.ahead,
             )
             try:
                 await trainer.train(run)

@@ -6,9 +6,9 @@ unfit tasks go to the quarantine file, which training honours.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -18,7 +18,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from agentrl.cli.assignments import DataAndAssignments, read_data_assignments
-from agentrl.lease import Lease
+from agentrl.cli.stopping import INTERRUPTED, Stopping, run_stoppable
+from agentrl.lease import make_lease
+from agentrl.lease.ledger import FILE as LEDGER
 from agentrl.plugins import load_plugins
 from agentrl.rollout.data import quarantine_path, write_quarantine
 from agentrl.rollout.lines import Lines, read_lines
@@ -45,7 +47,11 @@ def validate(
     assert data is not None, "a checked plan has data"
     path = report or plan.settings.run_dir / VALIDATE / f"{data.name}.jsonl"
     console = Console()
-    rows = _check(plan, path, repeats, console, again=again)
+    try:
+        rows = _check(plan, path, repeats, console, again=again)
+    except KeyboardInterrupt:
+        console.print("[yellow]interrupted[/]; what is settled is in the report, the same command goes on")
+        return INTERRUPTED
     unfit = quarantine(rows)
     listed = quarantine_path(data, plan.settings.quarantine)
     write_quarantine(listed, unfit)
@@ -81,21 +87,18 @@ def _check(plan: Plan, path: Path, repeats: int, console: Console, *, again: boo
             progress.advance(bar)
 
         try:
-            asyncio.run(_validate(plan, left, repeats, done))
+            run_stoppable(partial(_validate, plan, left, repeats, done), console.print)
         finally:
             lines.close()
     return [known[task.id] for task in plan.tasks]
 
 
-async def _validate(plan: Plan, tasks: Sequence[Task], repeats: int, done: Callable[[Validated], None]) -> None:
+async def _validate(
+    plan: Plan, tasks: Sequence[Task], repeats: int, done: Callable[[Validated], None], stopping: Stopping
+) -> None:
     settings, parts = plan.settings, plan.parts
-    lease = Lease(
-        parts.backend,
-        run_id=VALIDATE,
-        ledger=settings.run_dir / VALIDATE / "ledger.jsonl",
-        boot_concurrency=settings.boot_concurrency,
-        boot_retries=settings.boot_retries,
-    )
+    lease = make_lease(parts.backend, settings, run_id=VALIDATE, ledger=settings.run_dir / VALIDATE / LEDGER)
+    stopping.hurry = lease.hurry
 
     def open_sandbox(task: Task) -> AbstractAsyncContextManager[Sandbox]:
         return lease.open(task.machine, rollout_id=task.id, lifetime_sec=settings.sandbox_lifetime_sec)

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from agentrl.lease.garbage import collect_garbage
-from agentrl.lease.lease import ROLLOUT_LABEL, RUN_LABEL, Lease
+from agentrl.lease.doubts import KEY_LABEL, RUN_LABEL
+from agentrl.lease.garbage import Garbage, collect_garbage
+from agentrl.lease.lease import Lease, make_lease
 from agentrl.lease.ledger import Ledger
+from agentrl.lease.limits import Limits
+from agentrl.lease.starter import ROLLOUT_LABEL
 
-__all__ = ["ROLLOUT_LABEL", "RUN_LABEL", "Lease", "Ledger", "collect_garbage"]
+__all__ = [
+    "KEY_LABEL",
+    "ROLLOUT_LABEL",
+    "RUN_LABEL",
+    "Garbage",
+    "Lease",
+    "Ledger",
+    "Limits",
+    "collect_garbage",
+    "make_lease",
+]

@@ -1,139 +1,151 @@
-"""Opening and closing machines for one run: how many at once, what is retried, and that none is forgotten."""
+"""Machines for a block of code: there when it begins, gone when it ends, however it ends.
+
+The parts: :mod:`~agentrl.lease.starter` makes machines, :mod:`~agentrl.lease.machines` closes them,
+:mod:`~agentrl.lease.limits` bounds them, :mod:`~agentrl.lease.warm` has some ready, :mod:`~agentrl.lease.keeper` keeps them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from agentrl.errors import AgentrlError, SandboxError, SandboxThrottled, SandboxTransient
+from agentrl.lease.hurry import Hurry
+from agentrl.lease.keeper import Keeper
 from agentrl.lease.ledger import Ledger
+from agentrl.lease.limits import Limits, account_folder
+from agentrl.lease.machines import Machine, Machines, until_done
+from agentrl.lease.starter import Starter, Wish
+from agentrl.lease.warm import WarmPool
+from agentrl.registry import same_name
 from agentrl.sandbox import Sandbox, SandboxBackend
+from agentrl.settings import Settings
 from agentrl.types import SandboxSpec
-
-logger = logging.getLogger(__name__)
-
-RUN_LABEL = "agentrl-run"
-ROLLOUT_LABEL = "agentrl-rollout"
-CLOSE_ATTEMPTS = 5
-BACKOFF_SEC = 1.0
-BACKOFF_CAP_SEC = 60.0
 
 
 class Lease:
-    """The one owner of retries for machines. ``boot_retries``: further attempts after the first."""
+    """The one owner of retries for machines. ``boot_retries``: further attempts after the first; ``warm``: how many are started
+    ahead, for blocks that need a lifetime of ``warm_lifetime_sec``. ``limits`` None: shared only by leases with this ledger."""
 
     def __init__(
-        self, backend: SandboxBackend, *, run_id: str, ledger: Path, boot_concurrency: int = 8, boot_retries: int = 3
+        self,
+        backend: SandboxBackend,
+        *,
+        run_id: str,
+        ledger: Path,
+        backend_name: str = "",
+        limits: Limits | None = None,
+        boot_concurrency: int = 8,
+        boot_retries: int = 3,
+        warm: int = 0,
+        warm_lifetime_sec: float = 0.0,
     ) -> None:
-        self.backend, self._run_id, self._boot_retries = backend, run_id, boot_retries
-        self._ledger = Ledger(ledger)
-        self._booting = asyncio.Semaphore(boot_concurrency)
-        self._open: dict[str, Sandbox] = {}
-        self._late: set[asyncio.Task[None]] = set()
+        self.backend, self._hurry = backend, Hurry()
+        self._limits = limits or Limits(ledger.parent / "limits", starting=boot_concurrency)
+        self._ledger = Ledger(ledger, run_id, backend_name)
+        self._machines = Machines(self._ledger, self._hurry)
+        self._starter = Starter(
+            backend,
+            run_id=run_id,
+            ledger=self._ledger,
+            limits=self._limits,
+            machines=self._machines,
+            hurry=self._hurry,
+            boot_retries=boot_retries,
+            make_room=lambda: self._warm.give_up(),
+        )
+        self._warm = WarmPool(self._starter, self._machines, size=warm, lifetime_sec=warm_lifetime_sec)
+        self._keeping: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def open(self, spec: SandboxSpec, *, rollout_id: str, lifetime_sec: float) -> AsyncIterator[Sandbox]:
+    async def open(
+        self,
+        spec: SandboxSpec,
+        *,
+        rollout_id: str,
+        lifetime_sec: float,
+        patience_sec: float | None = None,
+        urgent: bool = False,
+    ) -> AsyncIterator[Sandbox]:
         """One machine for the block, closed when it ends however it ends. ``spec.layers`` are baked first.
 
-        Raises: what baking or the last attempt to create raised. An error of closing is logged, never raised: it must not hide the
-        block's own, the ledger keeps the machine as open, and its lifetime ends it.
+        ``lifetime_sec``, counted from this call: when it dies by itself, whatever became of us; ``patience_sec``: how long to try
+        (None: as long). The ``urgent`` are served first.
+
+        Raises: what baking or the last attempt to create raised, SandboxThrottled when patience ran out before. An error of
+        closing is logged, never raised: it must not hide the block's own; it is tried again until :meth:`aclose`, the ledger
+        has the machine as open, and its lifetime ends it.
         """
-        sandbox = await self._create(await self._baked(spec), rollout_id, lifetime_sec)
+        now = time.monotonic()
+        patience = lifetime_sec if patience_sec is None else patience_sec
+        wish = Wish(spec, rollout_id, now + lifetime_sec, now + patience, urgent)
+        machine = await self._machine(wish)
         try:
-            yield sandbox
+            yield machine.sandbox
         finally:
-            await _finish(asyncio.create_task(self._close(sandbox)))
+            await self._machines.close(machine)
+
+    def warm(self, specs: Sequence[SandboxSpec]) -> None:
+        """What will be opened next, in this order; replaces what was said before."""
+        self._warm.want(specs)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often a machine was there already, and how often not. Both 0 when none are started ahead."""
+        return {"hits": self._warm.hits, "misses": self._warm.misses}
+
+    def hurry(self) -> None:
+        """From now on wait for nothing longer than a few seconds. Every machine is still asked to go, once."""
+        self._hurry.set()
 
     async def aclose(self) -> None:
-        """Close what is open, also creations that were cancelled while under way."""
-        while self._late:
-            await asyncio.wait(self._late)
-        await asyncio.gather(*(self._close(sandbox) for sandbox in list(self._open.values())))
+        """Close what is open, also creations that were cancelled while under way; in bounded time. Cancelled: in a hurry."""
+        await until_done(asyncio.ensure_future(self._aclose()), cancelled_meanwhile=self.hurry)
 
-    async def _baked(self, spec: SandboxSpec) -> SandboxSpec:
-        if not spec.layers:
-            return spec
-        image = await self.backend.prepare(spec.image, spec.resources, spec.layers)
-        return replace(spec, image=image, layers=())
+    async def _machine(self, wish: Wish) -> Machine:
+        self._keep()
+        wish = await self._starter.bake(wish)
+        if machine := await self._warm.take(wish.spec, wish.ends_at):
+            self._ledger.taken(machine.sandbox.id, rollout_id=wish.rollout_id)
+            return machine
+        return await self._starter.start(wish)
 
-    async def _create(self, spec: SandboxSpec, rollout_id: str, lifetime_sec: float) -> Sandbox:
-        labels = {RUN_LABEL: self._run_id, ROLLOUT_LABEL: rollout_id}
-        attempt = 0
-        while True:
-            try:
-                return await self._create_once(spec, labels, lifetime_sec)
-            except SandboxTransient as error:
-                if attempt >= self._boot_retries:
-                    raise
-                logger.warning("sandbox of %s did not start, trying again: %s", rollout_id, error)
-                await asyncio.sleep(retry_delay(error, attempt))
-            attempt += 1
+    def _keep(self) -> None:
+        every_sec = self.backend.capabilities.keep_alive_sec
+        if self._keeping is None and every_sec is not None:
+            self._keeping = asyncio.ensure_future(Keeper(self._machines, every_sec).run())
 
-    async def _create_once(self, spec: SandboxSpec, labels: dict[str, str], lifetime_sec: float) -> Sandbox:
-        """Shielded: when we are cancelled, the creation goes on, counts as one under way, and what it makes is closed."""
-        await self._booting.acquire()
-        creation = asyncio.ensure_future(self.backend.create(spec, labels=labels, lifetime_sec=lifetime_sec))
-        creation.add_done_callback(lambda _: self._booting.release())
-        try:
-            sandbox = await asyncio.shield(creation)
-        except asyncio.CancelledError:
-            late = asyncio.create_task(self._close_late(creation, labels[ROLLOUT_LABEL]))
-            self._late.add(late)
-            late.add_done_callback(self._late.discard)
-            raise
-        self._opened(sandbox, labels[ROLLOUT_LABEL])
-        return sandbox
-
-    async def _close_late(self, creation: asyncio.Future[Sandbox], rollout_id: str) -> None:
-        try:
-            sandbox = await creation
-        except (AgentrlError, OSError, asyncio.CancelledError):
-            return  # nothing was made
-        self._opened(sandbox, rollout_id)
-        await self._close(sandbox)
-
-    def _opened(self, sandbox: Sandbox, rollout_id: str) -> None:
-        self._open[sandbox.id] = sandbox
-        self._ledger.created(sandbox.id, rollout_id=rollout_id)
-
-    async def _close(self, sandbox: Sandbox) -> None:
-        for attempt in range(CLOSE_ATTEMPTS):
-            try:
-                await sandbox.close()
-            except (SandboxError, OSError) as error:
-                logger.warning("closing %s failed: %s", sandbox.id, error)
-                if attempt + 1 < CLOSE_ATTEMPTS:
-                    await asyncio.sleep(retry_delay(error, attempt))
-            else:
-                self._ledger.closed(sandbox.id)
-                break
-        else:
-            logger.error("%s was not closed: its lifetime ends it, or `agentrl gc`", sandbox.id)
-        self._open.pop(sandbox.id, None)
+    async def _aclose(self) -> None:
+        await self._warm.aclose()
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+        await self._starter.aclose()
+        await self._machines.aclose()
+        self._ledger.close()
+        self._limits.close()
 
 
-async def _finish(task: asyncio.Task[None]) -> None:
-    """Await ``task`` to its end even if we are cancelled meanwhile; the cancellation is passed on afterwards."""
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError
-    task.result()
-
-
-def retry_delay(error: Exception, attempt: int) -> float:
-    """Seconds to wait: full jitter under an exponential cap, and never less than the provider asked for."""
-    jitter = random.uniform(0.0, min(BACKOFF_CAP_SEC, BACKOFF_SEC * 2**attempt))
-    wish = error.retry_after_sec if isinstance(error, SandboxThrottled) else None
-    return jitter if wish is None else wish + jitter
+def make_lease(
+    backend: SandboxBackend, settings: Settings, *, run_id: str, ledger: Path, warm_lifetime_sec: float = 0.0
+) -> Lease:
+    """A lease as the settings want it. Raises: SettingsError."""
+    name = same_name(settings.sandbox)
+    limits = Limits(
+        account_folder(settings.limits_dir, name, backend.capabilities.account),
+        starting=settings.boot_concurrency,
+        per_sec=settings.boots_per_sec,
+        live=settings.max_sandboxes,
+    )
+    return Lease(
+        backend,
+        run_id=run_id,
+        ledger=ledger,
+        backend_name=name,
+        limits=limits,
+        boot_retries=settings.boot_retries,
+        warm=settings.warm if warm_lifetime_sec else 0,
+        warm_lifetime_sec=warm_lifetime_sec,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,13 +12,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentrl.engine import EngineSpec
-from agentrl.errors import PlanError
+from agentrl.errors import PlanError, SandboxTransient
 from agentrl.gateway.engine import SGLangEngine
 from agentrl.gateway.guards import SamplingPolicy
 from agentrl.gateway.relay import Relay
 from agentrl.gateway.server import Gateway
 from agentrl.gateway.upstream import Upstream
-from agentrl.lease import Lease, collect_garbage
+from agentrl.lease import Ledger, collect_garbage, make_lease
+from agentrl.lease.ledger import FILE as LEDGER
+from agentrl.registry import same_name
+from agentrl.rollout.ahead import Ahead
 from agentrl.rollout.one import RolloutId, RolloutParts, run_rollout
 from agentrl.rollout.plan import Plan
 from agentrl.settings import Settings
@@ -25,8 +29,9 @@ from agentrl.tokens import load_codec
 from agentrl.tokens.codec import Codec
 from agentrl.types import Rollout, Task, Turn
 
-LEDGER = "ledger.jsonl"
 LOGS = "logs"
+
+log = logging.getLogger(__name__)
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -38,6 +43,7 @@ class Assembly:
 
     plan: Plan
     parts: RolloutParts
+    ahead: Ahead
     sampler: SGLangEngine | None
     codec: Codec | None = None
 
@@ -76,16 +82,15 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
         gc.freeze()
         gc.set_threshold(50_000, 20, 20)
         stack.push_async_callback(chosen.backend.aclose)
-        lease = Lease(
+        lease = make_lease(
             chosen.backend,
+            settings,
             run_id=directory.name,
             ledger=directory / LEDGER,
-            boot_concurrency=settings.boot_concurrency,
-            boot_retries=settings.boot_retries,
+            warm_lifetime_sec=settings.sandbox_lifetime_sec,
         )
         stack.push_async_callback(lease.aclose)
-        # What an earlier process of this run left behind when it was killed.
-        await collect_garbage(chosen.backend, run_id=directory.name)
+        await _clean_up(plan, directory)
         parts = RolloutParts(
             settings=settings,
             backend=chosen.backend,
@@ -97,7 +102,22 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
             model_name=settings.remote_model if engine is None else _model(settings).resolve().name,
         )
         codec, sampler = engine or (None, None)
-        yield Assembly(plan, parts, sampler, codec)
+        yield Assembly(plan, parts, Ahead(parts), sampler, codec)
+
+
+async def _clean_up(plan: Plan, directory: Path) -> None:
+    """Delete what an earlier process of this run left behind when it was killed. What cannot be deleted now, `agentrl gc` may later."""
+    ledger = Ledger(directory / LEDGER, directory.name, same_name(plan.settings.sandbox))
+    try:
+        found = await collect_garbage(plan.parts.backend, runs=[directory.name], ledgers=[ledger])
+    except SandboxTransient as error:
+        log.warning("could not ask what an earlier process left behind: %s", error)
+        return
+    finally:
+        ledger.close()
+    for garbage in found:
+        if garbage.error:
+            log.warning("%s of an earlier process was not deleted: %s", garbage.id, garbage.error)
 
 
 async def _start_engine(

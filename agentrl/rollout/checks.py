@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.harness import Harness
+from agentrl.relay import way_to_gateway
 from agentrl.sandbox import SandboxBackend
 from agentrl.settings import Settings
+from agentrl.types import Capabilities
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
@@ -99,23 +101,25 @@ def _positions(settings: Settings, config: Path) -> Iterator[str]:
 
 def reach(settings: Settings, backend: SandboxBackend, harness: Harness) -> Iterator[str]:
     """An agent inside a sandbox must be able to call the gateway."""
-    ways = backend.capabilities.reach
-    if harness.runs_in == "host" or ways & {"loopback", "tunnel"}:
+    can = backend.capabilities
+    way = way_to_gateway(settings, can)
+    if harness.runs_in == "host" or way == "relay" or (way == "direct" and "loopback" in can.reach):
         return
-    who = f"{settings.agent} runs inside the sandbox"
-    if not ways:
-        yield f"{who}, and {settings.sandbox} sandboxes cannot reach the gateway: choose another SWE_SANDBOX or SWE_AGENT"
-    elif settings.bind_host in LOOPBACK:
-        yield f"{who}: set ADAPTER_BIND_HOST to an address of this machine that {settings.sandbox} sandboxes can reach"
-    elif "bridge" not in ways and not settings.public_host:
-        yield f"{who}: set ADAPTER_PUBLIC_HOST to the name under which {settings.sandbox} sandboxes reach this machine"
+    who, machines = f"{settings.agent} runs inside the sandbox", f"{settings.sandbox} sandboxes"
+    if way == "public" and "public" not in can.reach:
+        yield f"AGENTRL_REACH=public: {machines} reach no other machine: leave AGENTRL_REACH at auto, or set it to relay"
+        return
+    if way == "public" and not settings.public_host:
+        yield f"{who}: set ADAPTER_PUBLIC_HOST to the name under which {machines} reach this machine, or AGENTRL_REACH=relay"
+    if settings.bind_host in LOOPBACK:
+        yield f"{who}: set ADAPTER_BIND_HOST to an address of this machine that {machines} can reach, or AGENTRL_REACH=relay"
 
 
 def abilities(settings: Settings, backend: SandboxBackend, harness: Harness) -> Iterator[str]:
     """What the chosen machines and the chosen agent can and cannot do together."""
     can = backend.capabilities
-    where = "on this host, against the sandbox" if harness.runs_in == "host" else "inside the sandbox"
-    yield f"the agent runs {where}; sandboxes reach the gateway by: {', '.join(sorted(can.reach)) or 'nothing'}"
+    where = "on this host, against the sandbox"
+    yield f"the agent runs {where if harness.runs_in == 'host' else f'inside the sandbox and {_route(settings, can)}'}"
     yield (
         "agent and grader run as users of their own"
         if can.users
@@ -125,6 +129,18 @@ def abilities(settings: Settings, backend: SandboxBackend, harness: Harness) -> 
     yield "the network can be closed" if can.network_policy else "the network cannot be closed"
     if layers := harness.layers():
         yield f"{settings.agent} is installed once for each image ({', '.join(layer.name for layer in layers)})"
+
+
+def _route(settings: Settings, can: Capabilities) -> str:
+    """How an agent inside a sandbox gets to the gateway, in words."""
+    match way_to_gateway(settings, can):
+        case "direct":
+            return f"reaches the gateway directly ({', '.join(sorted(can.reach & {'loopback', 'bridge'}))})"
+        case "public":
+            return f"reaches the gateway at {settings.public_host or 'ADAPTER_PUBLIC_HOST'}"
+        case "relay":
+            how = "a WebSocket, or commands" if "tunnel" in can.reach else "commands"
+            return f"reaches the gateway by a relay ({how} that this host sends; images need python3)"
 
 
 def remarks(settings: Settings) -> Iterator[str]:

@@ -35,12 +35,13 @@ from agentrl.grader import Grader
 from agentrl.harness import Harness, HarnessJob, HarnessResult
 from agentrl.lease import Lease
 from agentrl.outcomes import RULES, TRUNCATIONS, AgentEnd, ExitStatus
+from agentrl.relay import base_url, way_to_gateway
 from agentrl.rollout.rewards import reward_of
 from agentrl.sandbox import Sandbox, SandboxBackend
 from agentrl.settings import Settings
 from agentrl.tasks import TaskFormat
 from agentrl.tokens.samples import samples_from
-from agentrl.types import Grade, Layer, Rollout, Sample, Submission, Task, Trajectory
+from agentrl.types import Grade, Rollout, Sample, SandboxSpec, Submission, Task, Trajectory
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ _NOTHING = Trajectory(())
 
 AGENT_SLACK_SEC = 5.0
 """A harness ends by itself when its time budget is over; it is cancelled this much later."""
+PATIENT_SHARE = 0.9
+"""How much of the time that a rollout has left it waits for a sandbox: then it can still say what it was waiting for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,13 @@ class RolloutId:
         return f"{self.group_id}-r{self.member}"
 
 
+def agent_spec(task: Task, parts: RolloutParts) -> SandboxSpec:
+    """The sandbox that an agent works in: the task's own with the agent baked in; it reaches the gateway, unless a relay comes to it."""
+    way = way_to_gateway(parts.settings, parts.backend.capabilities)
+    reach = () if way == "relay" else (parts.gateway.port,)
+    return replace(task.machine, layers=(*task.layers, *parts.harness.layers()), reach=reach)
+
+
 async def run_rollout(task: Task, rollout_id: RolloutId, parts: RolloutParts, *, attempt: int = 1) -> Rollout:
     """Make one attempt. Always returns a rollout; only cancellation of the caller escapes."""
     return await _Attempt(task, rollout_id, parts, attempt).run()
@@ -97,6 +107,7 @@ class _Attempt:
     rollout_id: RolloutId
     parts: RolloutParts
     attempt: int
+    deadline: float = 0.0
     phase: str = "boot"
     seconds: dict[str, float] = field(default_factory=dict)
     trajectory: Trajectory = _NOTHING
@@ -106,8 +117,9 @@ class _Attempt:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     async def run(self) -> Rollout:
-        started = time.monotonic()
-        guard = asyncio.timeout(self.parts.settings.rollout_guard_sec)
+        started, guard_sec = time.monotonic(), self.parts.settings.rollout_guard_sec
+        self.deadline = started + guard_sec
+        guard = asyncio.timeout(guard_sec)
         try:
             async with guard:
                 status = await self._work_and_grade()
@@ -148,13 +160,14 @@ class _Attempt:
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._session())
             with self._timed("boot"):
-                layers, reach = tuple(parts.harness.layers()), (parts.gateway.port,)
-                sandbox = await stack.enter_async_context(self._open(layers=layers, reach=reach))
+                opening = self._open_spec(agent_spec(task, parts), urgent=False)
+                sandbox = await stack.enter_async_context(opening)
             with self._timed("prepare"):
                 prepared = await parts.task_format.prepare(sandbox, task)
                 await parts.harness.install(sandbox)
             with self._timed("agent"):
-                result = await self._run_agent(sandbox, session)
+                async with self._session_url(sandbox, session) as url:
+                    result = await self._run_agent(sandbox, session, url)
                 self.end, self.message = _end(result, session.exhausted), result.message
                 self.details = _reported(result)
                 self.trajectory = await parts.gateway.close_session(session)
@@ -185,16 +198,34 @@ class _Attempt:
         finally:
             self.trajectory = await asyncio.shield(self.parts.gateway.close_session(session))
 
-    def _open(
-        self, *, layers: tuple[Layer, ...] = (), reach: tuple[int, ...] = ()
-    ) -> AbstractAsyncContextManager[Sandbox]:
-        """A leased sandbox of this rollout: the task's own, with ``layers`` on top."""
-        spec = replace(self.task.machine, layers=(*self.task.layers, *layers), reach=reach)
-        lifetime_sec = self.parts.settings.sandbox_lifetime_sec
-        return self.parts.lease.open(spec, rollout_id=str(self.rollout_id), lifetime_sec=lifetime_sec)
+    def _open(self) -> AbstractAsyncContextManager[Sandbox]:
+        """A sandbox to grade in. Nobody who has not begun yet is served before a rollout that is nearly done."""
+        return self._open_spec(replace(self.task.machine, layers=self.task.layers), urgent=True)
 
-    async def _run_agent(self, sandbox: Sandbox, session: Session) -> HarnessResult:
-        job = self._job(sandbox, session)
+    def _open_spec(self, spec: SandboxSpec, *, urgent: bool) -> AbstractAsyncContextManager[Sandbox]:
+        """A leased sandbox that outlives this rollout by no more than what the settings allow."""
+        settings, left_sec = self.parts.settings, self.deadline - time.monotonic()
+        return self.parts.lease.open(
+            spec,
+            rollout_id=str(self.rollout_id),
+            lifetime_sec=left_sec + settings.sandbox_lifetime_sec - settings.rollout_guard_sec,
+            patience_sec=PATIENT_SHARE * left_sec,
+            urgent=urgent,
+        )
+
+    @asynccontextmanager
+    async def _session_url(self, sandbox: Sandbox, session: Session) -> AsyncIterator[str]:
+        """The session's root as the harness must spell it."""
+        parts, root = self.parts, session.url("")
+        if parts.harness.runs_in == "host":
+            yield parts.gateway.url + root
+            return
+        can = parts.backend.capabilities
+        async with base_url(sandbox, parts.settings, can, port=parts.gateway.port, root=root) as address:
+            yield address + root
+
+    async def _run_agent(self, sandbox: Sandbox, session: Session, url: str) -> HarnessResult:
+        job = self._job(session, url)
         limit = asyncio.timeout(job.time_budget_sec + AGENT_SLACK_SEC)
         try:
             async with limit:
@@ -204,14 +235,13 @@ class _Attempt:
                 raise
             return HarnessResult(AgentEnd.TIME_BUDGET, "cancelled at the end of its time budget")
 
-    def _job(self, sandbox: Sandbox, session: Session) -> HarnessJob:
-        settings, gateway = self.parts.settings, self.parts.gateway
-        inside = self.parts.harness.runs_in == "sandbox"
+    def _job(self, session: Session, url: str) -> HarnessJob:
+        settings = self.parts.settings
         return HarnessJob(
             rollout_id=str(self.rollout_id),
             problem=self.task.problem,
             workdir=self.task.workdir,
-            base_url=session.url(sandbox.host_url(gateway.port) if inside else gateway.url),
+            base_url=url,
             api_key=session.token,
             model=self.parts.model_name,
             max_turns=settings.max_turns,

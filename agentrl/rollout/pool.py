@@ -7,7 +7,8 @@ not made again. An attempt that failed for a reason worth another try is tried o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from agentrl.outcomes import RULES
 from agentrl.rollout.one import RolloutId
@@ -28,15 +29,21 @@ async def run_groups(
     run_one: RunOne,
     done: Mapping[str, Rollout],
     finished: Callable[[Rollout], None],
+    waiting: Callable[[Iterable[Task]], None] = lambda tasks: None,
 ) -> list[Group]:
     """Roll out ``group_size`` attempts of each task. ``done``: rollouts that exist already, by id; ``finished`` is called
-    for each new one as it ends. When cancelled, all running rollouts are cancelled and awaited."""
+    for each new one as it ends; ``waiting`` as one starts, with the tasks of those that have not, in order. When cancelled,
+    all running rollouts are cancelled and awaited."""
     bound = asyncio.Semaphore(concurrency)
+    queue: deque[Task] = deque()
 
     async def one(task: Task, rollout_id: RolloutId) -> Rollout:
         if str(rollout_id) in done:
             return done[str(rollout_id)]
+        queue.append(task)
         async with bound:
+            queue.popleft()  # the bound is fair
+            waiting(queue)
             rollout = await with_retries(task, rollout_id, run_one)
         finished(rollout)
         return rollout

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Protocol
 
 from agentrl.engine import Engine
 from agentrl.errors import TrainerError
+from agentrl.rollout.ahead import Ahead
 from agentrl.rollout.journal import FILE as JOURNAL
 from agentrl.rollout.journal import encode, read_journal
 from agentrl.rollout.lines import Lines, read_lines
@@ -68,6 +70,7 @@ class Run:
     announce: Announce
     journal: Lines
     metrics: Lines
+    ahead: Ahead | None
     _reported: set[int]
     _recorded: dict[int, dict[str, Rollout]]
     _groups: Sequence[Group] = ()
@@ -88,6 +91,7 @@ class Run:
             run_one=self.run_one,
             done=self._recorded.pop(iteration, {}),
             finished=self._finished,
+            waiting=self._wanted,
         )
         self._seconds = time.monotonic() - started
         self._refuse_too_many_aborted()
@@ -98,6 +102,7 @@ class Run:
         if iteration in self._reported:
             return
         row = iteration_metrics(iteration, self._groups, metrics, {"rollout": self._seconds, **seconds})
+        row |= self.ahead.counted() if self.ahead else {}
         self.metrics.append(row)
         self._reported.add(iteration)
         self.watcher.iteration(row)
@@ -111,6 +116,17 @@ class Run:
         """Close the files."""
         self.journal.close()
         self.metrics.close()
+
+    def _wanted(self, waiting: Iterable[Task]) -> None:
+        """After what waits in this iteration comes the next one."""
+        if self.ahead is not None:
+            last = self._iteration + 1 == self.spec.iterations
+            self.ahead.want(waiting if last else chain(waiting, self._rollouts_of(self._iteration + 1)))
+
+    def _rollouts_of(self, iteration: int) -> Iterator[Task]:
+        settings = self.settings
+        for task in tasks_of(self.tasks, iteration=iteration, count=settings.groups, seed=settings.seed):
+            yield from repeat(task, settings.group_size)
 
     def _finished(self, rollout: Rollout) -> None:
         self.journal.append(encode(rollout))
@@ -138,6 +154,7 @@ def open_run(
     run_one: RunOne,
     watcher: Watcher,
     announce: Announce,
+    ahead: Ahead | None = None,
 ) -> Run:
     """Open the folder of a new or interrupted run."""
     journal, metrics = Lines(directory / JOURNAL), Lines(directory / METRICS)
@@ -148,5 +165,17 @@ def open_run(
         if settled and rollout.iteration >= spec.first_iteration:
             recorded.setdefault(rollout.iteration, {})[rollout.id] = rollout
     return Run(
-        spec, engine, settings, tasks, run_one, directory, watcher, announce, journal, metrics, reported, recorded
+        spec,
+        engine,
+        settings,
+        tasks,
+        run_one,
+        directory,
+        watcher,
+        announce,
+        journal,
+        metrics,
+        ahead,
+        reported,
+        recorded,
     )

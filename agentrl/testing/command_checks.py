@@ -1,140 +1,169 @@
-"""Checks of commands: what goes in and comes out, and how they end. One promise a function; see :mod:`agentrl.testing.sandbox_checks`."""
+"""Checks of commands: what goes in and what comes out. One promise a function; see :mod:`agentrl.testing.sandbox_checks`."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import resource
+import secrets
 
 from agentrl.sandbox import SandboxBackend
-from agentrl.testing.rig import ALL_BYTES, PATIENCE_SEC, ends, machine, output
+from agentrl.testing.check import checks
+from agentrl.testing.rig import ALL_BYTES, appears, machine, output, run
 from agentrl.types import SandboxSpec
 
 CAP_BYTES = 10 << 20
+DISK_KB = 256 << 10
+MEMORY_KB = 512 << 10
+
+# ------------------------------------------------------------------------------------------------------------ in
 
 
-# ---------------------------------------------------------------------------------------------------- commands
+async def sequences_are_argv(backend: SandboxBackend) -> None:
+    """A sequence meets no shell: every argument arrives as it is, the empty one too."""
+    async with machine(backend) as sandbox:
+        words = ["a b", "$HOME", "*", "", "-n", "q'u\"o`te", "new\nline", "\x01\x02\x1b[2J\x7f\t", "back\\n", "ü☃"]
+        result = await run(sandbox, ["printf", "%s|", *words])
+        assert result.stdout == "".join(f"{word}|" for word in words).encode(), result.stdout
+
+
+async def stdin_is_closed(backend: SandboxBackend) -> None:
+    """A command that reads stdin without any given finds its end; no stream is a terminal."""
+    async with machine(backend) as sandbox:
+        result = await run(sandbox, "cat; for fd in 0 1 2; do [ -t $fd ] && echo terminal $fd; done; echo end")
+        assert result.stdout == b"end\n", result.stdout
+
+
+async def megabytes_of_stdin_arrive(backend: SandboxBackend) -> None:
+    """20 MB of any bytes."""
+    data = secrets.token_bytes(1 << 20) * 20
+    async with machine(backend) as sandbox:
+        result = await run(sandbox, "sha256sum", stdin=data)
+        assert result.stdout.split()[:1] == [hashlib.sha256(data).hexdigest().encode()], result
+
+
+async def unread_stdin_is_fine(backend: SandboxBackend) -> None:
+    """A command may end without reading the megabytes that it was given, at once or after a while."""
+    async with machine(backend) as sandbox:
+        for command in ("exit 4", "sleep 0.5; exit 4"):
+            result = await run(sandbox, command, stdin=b"x" * (4 << 20))
+            assert result.exit_code == 4, result.exit_code
+
+
+async def cwd_is_entered(backend: SandboxBackend) -> None:
+    """``cwd`` holds, whatever its name; a missing one is data."""
+    async with machine(backend) as sandbox:
+        await run(sandbox, ["mkdir", "-p", "/tmp/a 'b' $x"])
+        result = await run(sandbox, "pwd", cwd="/tmp/a 'b' $x")
+        assert result.stdout == b"/tmp/a 'b' $x\n", result.stdout
+        result = await run(sandbox, "true", cwd="/no/such")
+        assert result.exit_code != 0, "a missing cwd went unnoticed"
+
+
+async def env_is_added(backend: SandboxBackend) -> None:
+    """``env`` is added to the spec's and to the machine's, with values of any text."""
+    odd = {
+        "THEIRS": "2 $x `id`",
+        "lines": "one\ntwo\n",
+        "QUOTES": "'\"\\",
+        "EMPTY": "",
+        "TEXT": "ü=☃",
+        "LONG": "y" * 60_000,
+    }
+    async with machine(backend, SandboxSpec(env={"OURS": "1", "EMPTY": "no"})) as sandbox:
+        names = " ".join(odd)
+        result = await run(
+            sandbox, f'printf "%s|" "$OURS" ; for n in {names}; do printf "%s|" "${{!n}}"; done', env=odd
+        )
+        assert result.stdout == "".join(f"{value}|" for value in ("1", *odd.values())).encode(), result.stdout[:300]
+        assert (await output(sandbox, 'echo "$PATH"')).strip(), "no PATH"
+
+
+async def env_does_not_leak(backend: SandboxBackend) -> None:
+    """What one command was given, or exported, the next one does not have."""
+    async with machine(backend) as sandbox:
+        await run(sandbox, "export LEAK_B=1; cd /tmp; umask 0", env={"LEAK_A": "1"})
+        before = await output(sandbox, "env | grep LEAK; pwd; umask")
+        after = await output(sandbox, "cd /; env | grep LEAK; cd - >/dev/null; pwd; umask")
+        assert "LEAK" not in before + after, before
+        assert before == after and before.splitlines()[0] != "/tmp", (before, after)
+
+
+async def long_commands_run(backend: SandboxBackend) -> None:
+    """A script of 200 kB, more than the kernel takes as one argument, ends with its own exit code."""
+    async with machine(backend) as sandbox:
+        result = await run(sandbox, f"x={'y' * 200_000}; echo ${{#x}}; exit 3")
+        assert (result.exit_code, result.stdout) == (3, b"200000\n"), (result.stdout[:100], result.stderr[:100])
+
+
+# ----------------------------------------------------------------------------------------------------------- out
 
 
 async def streams_are_bytes(backend: SandboxBackend) -> None:
     """stdin, stdout and stderr carry every byte, apart from each other."""
     async with machine(backend) as sandbox:
-        result = await sandbox.exec("tee /dev/stderr", stdin=ALL_BYTES * 1000, timeout_sec=PATIENCE_SEC)
+        result = await run(sandbox, "tee /dev/stderr", stdin=ALL_BYTES * 1000)
         assert result.stdout == ALL_BYTES * 1000, "stdout differs from stdin"
         assert result.stderr == ALL_BYTES * 1000, "stderr differs from stdin"
 
 
-async def exit_codes_are_real(backend: SandboxBackend) -> None:
-    """0, 1, 255, 127 for an unknown program, and 128+n for signal n."""
+async def control_bytes_stay_where_they_are(backend: SandboxBackend) -> None:
+    """What looks like a marker, an escape or an end is output like any other, and no newline is added to it."""
     async with machine(backend) as sandbox:
-        for command, code in (("true", 0), ("false", 1), ("exit 255", 255), ("kill -9 $$", 137), ("kill -15 $$", 143)):
-            result = await sandbox.exec(command, timeout_sec=PATIENCE_SEC)
-            assert result.exit_code == code, f"{command}: {result.exit_code} instead of {code}"
-            assert not result.timed_out, command
-        result = await sandbox.exec(["no-such-program"], timeout_sec=PATIENCE_SEC)
-        assert result.exit_code == 127, f"unknown program: {result.exit_code} instead of 127"
+        out, err = b"\1\1\1out\2\2\2\x1b[2J\r\n\4\x1a\0 x", b"\2\2\2err\1\1\1\r"
+        written = "".join(f"\\{byte:03o}" for byte in out), "".join(f"\\{byte:03o}" for byte in err)
+        result = await run(sandbox, f"printf '{written[0]}'; printf '{written[1]}' >&2; exit 6")
+        assert (result.exit_code, result.stdout, result.stderr) == (6, out, err), result
 
 
-async def sequences_are_argv(backend: SandboxBackend) -> None:
-    """A sequence meets no shell."""
+async def cut_characters_are_whole(backend: SandboxBackend) -> None:
+    """A character that is written byte by byte arrives as one."""
     async with machine(backend) as sandbox:
-        result = await sandbox.exec(["printf", "%s|", "a b", "$HOME", "*"], timeout_sec=PATIENCE_SEC)
-        assert result.stdout == b"a b|$HOME|*|", result.stdout
-
-
-async def stdin_is_closed(backend: SandboxBackend) -> None:
-    """A command that reads stdin without any given finds its end."""
-    async with machine(backend) as sandbox:
-        result = await sandbox.exec("cat; echo end", timeout_sec=PATIENCE_SEC)
-        assert result.stdout == b"end\n", result.stdout
-
-
-async def unread_stdin_is_fine(backend: SandboxBackend) -> None:
-    """A command may end without reading the megabytes that it was given."""
-    async with machine(backend) as sandbox:
-        result = await sandbox.exec("exit 4", stdin=b"x" * (4 << 20), timeout_sec=PATIENCE_SEC)
-        assert result.exit_code == 4, result.exit_code
-
-
-async def cwd_and_env_hold(backend: SandboxBackend) -> None:
-    """``cwd`` is entered; ``env`` is added to the spec's, for this command only; a missing ``cwd`` is data."""
-    async with machine(backend, SandboxSpec(env={"OURS": "1"})) as sandbox:
-        await sandbox.exec("mkdir -p '/tmp/a b'", timeout_sec=PATIENCE_SEC)
-        show = "pwd; echo $OURS $THEIRS"
-        result = await sandbox.exec(show, cwd="/tmp/a b", env={"THEIRS": "2 $x"}, timeout_sec=PATIENCE_SEC)
-        assert result.stdout == b"/tmp/a b\n1 2 $x\n", result.stdout
-        assert (await output(sandbox, "echo $OURS $THEIRS")) == "1\n"
-        result = await sandbox.exec("true", cwd="/no/such", timeout_sec=PATIENCE_SEC)
-        assert result.exit_code not in (0, None), "a missing cwd went unnoticed"
-
-
-async def long_commands_run(backend: SandboxBackend) -> None:
-    """A script of 200 kB, more than the kernel takes as one argument."""
-    async with machine(backend) as sandbox:
-        result = await sandbox.exec(f"x={'y' * 200_000}; echo ${{#x}}", timeout_sec=PATIENCE_SEC)
-        assert result.stdout == b"200000\n", (result.stdout[:100], result.stderr[:100])
+        script = "for byte in '\\342' '\\202' '\\254'; do printf $byte; sleep 0.2; done"
+        result = await run(sandbox, script)
+        assert result.stdout == "€".encode(), result.stdout
 
 
 async def output_is_capped(backend: SandboxBackend) -> None:
     """Of more than 10 MiB the tail is kept, and said so; exactly 10 MiB is whole."""
     async with machine(backend) as sandbox:
         script = f"head -c {CAP_BYTES + 1} /dev/zero; echo END; head -c {CAP_BYTES} /dev/zero >&2"
-        result = await sandbox.exec(script, timeout_sec=PATIENCE_SEC)
+        result = await run(sandbox, script)
         assert result.truncated, "not flagged"
         assert len(result.stdout) <= CAP_BYTES, len(result.stdout)
         assert result.stdout.endswith(b"\0END\n"), result.stdout[-10:]
         assert len(result.stderr) == CAP_BYTES, len(result.stderr)
 
 
-async def commands_overlap(backend: SandboxBackend) -> None:
-    """Twenty commands at once: each waits for the next one's file, so that none can run alone."""
+async def endless_output_is_bounded(backend: SandboxBackend) -> None:
+    """Output without end fills neither the machine's disk nor our memory; at the timeout its tail is there."""
     async with machine(backend) as sandbox:
-        count = 20
-        script = "touch /tmp/meet.{0}; until [ -e /tmp/meet.{1} ]; do sleep 0.02; done; echo {0}"
-        results = await asyncio.gather(
-            *(sandbox.exec(script.format(i, (i + 1) % count), timeout_sec=PATIENCE_SEC) for i in range(count))
-        )
-        assert [r.stdout for r in results] == [f"{i}\n".encode() for i in range(count)], results
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        endless = asyncio.create_task(sandbox.exec("touch /tmp/on; yes abcdefg", timeout_sec=3))
+        await appears(sandbox, "/tmp/on")
+        look = "for i in $(seq 10); do du -skc /tmp /var/tmp /dev/shm 2>/dev/null | tail -n 1; sleep 0.1; done"
+        sizes = [int(line.split()[0]) for line in (await output(sandbox, look)).splitlines()]
+        result = await endless
+        assert result.timed_out and result.truncated, (result.exit_code, result.timed_out, result.truncated)
+        assert len(result.stdout) <= CAP_BYTES, len(result.stdout)
+        assert set(result.stdout.split(b"\n")[1:-1]) == {b"abcdefg"}, result.stdout[-100:]
+        assert max(sizes) < DISK_KB, f"{max(sizes)} kB on the machine's disk"
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert grown < MEMORY_KB, f"{grown} kB of our memory"
 
 
-# ------------------------------------------------------------------------------------------------------- ends
-
-
-async def timeout_kills_the_tree(backend: SandboxBackend) -> None:
-    """At the timeout daemons of the command die too, also those with a session, an environment and pipes of their own."""
-    async with machine(backend) as sandbox:
-        script = (
-            "echo before; env -i setsid sh -c 'echo $$ > /tmp/daemon; exec sleep 600' >/dev/null 2>&1 & "
-            "setsid sh -c 'echo $$ > /tmp/child; sleep 600' & sleep 600"
-        )
-        result = await sandbox.exec(script, timeout_sec=2)
-        assert result.timed_out and not result.ok, result
-        assert result.stdout == b"before\n", "the partial output is lost"
-        for file in ("/tmp/daemon", "/tmp/child"):
-            pid = (await sandbox.read_file(file)).decode().strip()
-            assert await ends(sandbox, pid), f"{file} survived"
-
-
-async def cancel_kills(backend: SandboxBackend) -> None:
-    """Cancelling the caller ends the command."""
-    async with machine(backend) as sandbox:
-        task = asyncio.create_task(
-            sandbox.exec("echo $$ > /tmp/pid.new; mv /tmp/pid.new /tmp/pid; sleep 600", timeout_sec=900)
-        )
-        await sandbox.exec("until [ -e /tmp/pid ]; do sleep 0.02; done", timeout_sec=PATIENCE_SEC)
-        task.cancel()
-        try:
-            await task
-        except asyncio.CancelledError:
-            pass
-        else:
-            raise AssertionError("the cancellation was swallowed")
-        assert await ends(sandbox, (await sandbox.read_file("/tmp/pid")).decode().strip()), "it still runs"
-
-
-async def background_children_do_not_block(backend: SandboxBackend) -> None:
-    """A command has ended when its first process has, though a child holds its pipes; the child lives on and may write."""
-    async with machine(backend) as sandbox:
-        script = "(until [ -e /tmp/go ]; do sleep 0.02; done; echo late; echo alive > /tmp/alive) & echo done"
-        result = await sandbox.exec(script, timeout_sec=PATIENCE_SEC)
-        assert result.stdout == b"done\n" and result.ok, result
-        wait = "touch /tmp/go; for i in $(seq 200); do [ -s /tmp/alive ] && exit 0; sleep 0.05; done; exit 1"
-        assert (await sandbox.exec(wait, timeout_sec=PATIENCE_SEC)).ok, "the child died with the command"
+CHECKS = checks(
+    sequences_are_argv,
+    stdin_is_closed,
+    megabytes_of_stdin_arrive,
+    unread_stdin_is_fine,
+    cwd_is_entered,
+    env_is_added,
+    env_does_not_leak,
+    long_commands_run,
+    streams_are_bytes,
+    control_bytes_stay_where_they_are,
+    cut_characters_are_whole,
+    output_is_capped,
+    endless_output_is_bounded,
+)

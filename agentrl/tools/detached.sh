@@ -16,8 +16,8 @@ start() {
         IFS= read -r nonce
         echo $$ >"$1/pid"
         bash "$1/command" </dev/null >"$1/stdout" 2>"$1/stderr"
-        printf "%s %s\n" "$nonce" $? >"$1/exit.new"
-        mv "$1/exit.new" "$1/exit"
+        # No marker is better than half of one, on a full disk or without a process left for mv.
+        printf "%s %s\n" "$nonce" $? >"$1/exit.new" && mv "$1/exit.new" "$1/exit"
     ' sh "$folder" >/dev/null 2>&1 &
 }
 

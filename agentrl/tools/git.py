@@ -21,5 +21,6 @@ async def prune_future(sandbox: Sandbox, workdir: str) -> None:
     Other refs, tags, remotes, stashes, reflogs, notes, submodule repositories and every object that only they reached
     are gone for good; this is checked. For the agent's sandbox, before the agent starts. Raises: PatchError, SandboxError.
     """
-    result = await sandbox.exec(["sh", "-c", script("prune.sh"), "sh", workdir], cwd="/", timeout_sec=TIMEOUT_SEC)
+    argv = ["sh", "-c", script("prune.sh"), "sh", workdir, fresh_path()]
+    result = await sandbox.exec(argv, cwd="/", timeout_sec=TIMEOUT_SEC)
     check(result, f"pruning {workdir}")

@@ -1,9 +1,10 @@
-# Kill processes until none is left, with nothing but a shell and /proc. Run as: sh -c THIS sh [TAG]
+# Kill processes until none is left, with nothing but a shell and /proc. Run as: sh -c THIS sh [TAG [PID]]
 #
-# Without TAG: everything but pid 1, this shell, the processes above it (the exec server) and kernel threads.
-# With TAG: what has TAG in its environment, and all below that. Stdout: how many were killed; exit code 1: some survive.
+# Without TAG: everything but pid 1, this shell, the processes above it (the exec server), those that keep its output (wired.sh
+# says in AGENTRL_EXEC which) and kernel threads.
+# With TAG: what has TAG in its environment or is PID, and all below that. Stdout: how many were killed; exit code 1: some survive.
 set -u
-tag=${1-}
+tag=${1-} root=${2-}
 
 # parent PID: sets $parent and $alive (a user process that is no zombie).
 parent() {
@@ -21,10 +22,12 @@ while [ "${parent:-0}" -gt 1 ]; do
     spared="$spared$parent "
     parent "$parent"
 done 2>/dev/null
+keepers=$(printf %s "${AGENTRL_EXEC-}" | tr . ' ')
+spared="$spared$keepers "
 
 victims() {
     tagged=' '
-    [ -z "$tag" ] || tagged=$(grep -sl "$tag" /proc/[0-9]*/environ | tr -c '0-9' ' ')
+    [ -z "$tag" ] || tagged="$root "$(grep -sl "$tag" /proc/[0-9]*/environ | tr -c '0-9' ' ')
     found= tree=$tagged more=1
     # Children may have lower numbers than their parents: until a round adds nothing.
     while [ -n "$more" ]; do
@@ -34,6 +37,7 @@ victims() {
             case "$spared$found " in *" $pid "*) continue ;; esac
             parent "$pid"
             [ -n "$alive" ] || continue
+            case " $keepers " in *" $parent "*) continue ;; esac
             if [ -n "$tag" ]; then case " $tree $found " in *" $pid "* | *" $parent "*) ;; *) continue ;; esac; fi
             found="$found $pid" more=$tag
         done

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from agentrl.errors import PatchError, PatchTooLarge
+from agentrl.errors import PatchTooLarge
 from agentrl.sandbox import Sandbox
 from agentrl.tools.rawgit import fresh_path, names, raw_git
 
@@ -34,13 +34,7 @@ class Captured:
 
 async def read_base(sandbox: Sandbox, workdir: str) -> str:
     """The full id of the commit that ``workdir`` is at. Ask before the agent starts. Raises: PatchError, SandboxError."""
-    command = 'cd "$1/" && test -e .git && git -c safe.directory="*" rev-parse --verify "HEAD^{commit}"'
-    result = await sandbox.exec(["sh", "-c", command, "sh", workdir], cwd="/", timeout_sec=60, idempotent=True)
-    if result.exit_code == 127:
-        raise PatchError("git is not installed in this sandbox: use an image that has it")
-    if not result.ok:
-        raise PatchError(f"{workdir} is not the top of a git repository with a commit: {_tail(result.stderr)}")
-    return result.stdout.decode("ascii").strip()
+    return (await raw_git(sandbox, "at", fresh_path(), workdir)).decode("ascii").strip()
 
 
 async def capture_patch(
@@ -127,7 +121,3 @@ def _printable(listing: bytes) -> tuple[str, ...]:
         if not (kept and kept[-1].endswith("/") and name.startswith(kept[-1])):
             kept.append(name)
     return tuple(kept[:MAX_IGNORED])
-
-
-def _tail(output: bytes) -> str:
-    return output[-1000:].decode(errors="replace").strip()

@@ -1,13 +1,14 @@
-# Leave a repository only the history of the commit it is at. Run as: sh -c THIS sh WORKDIR
+# Leave a repository only the history of the commit it is at. Run as: sh -c THIS sh WORKDIR SCRATCH
 set -eu
-export LC_ALL=C GIT_TERMINAL_PROMPT=0 GIT_CONFIG_COUNT=5
-export GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
-export GIT_CONFIG_KEY_1=core.hooksPath GIT_CONFIG_VALUE_1=/dev/null
-export GIT_CONFIG_KEY_2=core.fsmonitor GIT_CONFIG_VALUE_2=false
-export GIT_CONFIG_KEY_3=core.protectNTFS GIT_CONFIG_VALUE_3=false
-export GIT_CONFIG_KEY_4=core.protectHFS GIT_CONFIG_VALUE_4=false
+for name in $(env | sed -n 's/^\(GIT_[A-Z0-9_]*\)=.*/\1/p'); do unset "$name"; done
+export LC_ALL=C GIT_TERMINAL_PROMPT=0 GIT_CONFIG_NOSYSTEM=1 HOME="$2" XDG_CONFIG_HOME="$2"
+mkdir -p -m 700 "$2"
+trap 'rm -rf "$2"' EXIT
+# Whoever owns it: not every git listens to the command line here.
+printf '[safe]\n\tdirectory = *\n' >"$2/.gitconfig"
+git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor= -c core.protectNTFS=false -c core.protectHFS=false "$@"; }
 
-command -v git >/dev/null 2>&1 || { echo 'git is not installed in this sandbox' >&2; exit 3; }
+git version >/dev/null 2>&1 || { echo 'git is not installed in this sandbox' >&2; exit 3; }
 cd "$1/"
 [ -d .git ] && [ -d .git/objects ] && [ ! -e .git/commondir ] && [ ! -e .git/reftable ] ||
     { echo "$1/.git is not the directory of an ordinary repository" >&2; exit 6; }

@@ -4,6 +4,7 @@
 #
 #   sh -c THIS sh VERB SCRATCH WORKDIR [ARGUMENT...]      SCRATCH: a fresh path; removed at the end
 #
+#   at                                     stdout: the commit that WORKDIR is at
 #   capture BASE MAX_BYTES [EXCLUDED...]   SCRATCH/patch: all that differs from BASE (kept); stdout: ignored paths, NUL-ended
 #   apply BASE                             SCRATCH/patch onto BASE in WORKDIR
 #   changed BASE                           stdout: paths that differ from BASE, NUL-ended
@@ -49,8 +50,8 @@ isolate() {
     *) trap 'rm -rf "$scratch"' EXIT ;;
     esac
     export LC_ALL=C HOME="$scratch" XDG_CONFIG_HOME="$scratch" GIT_CONFIG_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0
-    export GIT_CONFIG_GLOBAL="$scratch/.gitconfig"
-    printf '[safe]\n\tdirectory = *\n' >"$GIT_CONFIG_GLOBAL"
+    # Whoever owns the tree: not every git listens to the command line or the environment here.
+    printf '[safe]\n\tdirectory = *\n' >"$HOME/.gitconfig"
 }
 
 # own: this work tree's git directory; common: the one with the objects. Found without asking the configuration.
@@ -179,6 +180,12 @@ reset_to() {
     git clean -ffdq
 }
 
+at() {
+    [ -e "$work/.git" ] || fail 6 "$work is not the top of a git repository"
+    cd "$work/"
+    git rev-parse --verify 'HEAD^{commit}'
+}
+
 capture() {
     base=$1 max=$2
     shift 2
@@ -193,8 +200,31 @@ capture() {
         head -c "$((max + 1))" >"$scratch/patch"
     size=$(wc -c <"$scratch/patch")
     [ ! -e "$scratch/failed" ] || [ "$size" -gt "$max" ] || fail 1 "git diff-tree failed"
-    GIT_INDEX_FILE=$scratch/index.0 git ls-files -o -i --exclude-standard --directory -z | head -c 100000
+    export GIT_INDEX_FILE="$scratch/index.0"
+    git ls-files -o -i --exclude-standard --directory -z | head -c 100000
+    # Older ones do not look into folders of new files then.
+    case $(git version) in *' 2.'[0-9].* | *' 2.'[12][0-9].* | *' 2.3'[0-5].*)
+        git ls-files -o -i --exclude-standard -z | head -c 100000
+        ;;
+    esac
 }
+
+# try HOW...: the patch into the index; not to apply is one thing, to be killed another.
+try() {
+    code=0
+    git apply --whitespace=nowarn "$@" "$scratch/patch" >&2 || code=$?
+    [ $code -le 128 ] || fail 1 "git apply ended with $code"
+    return $code
+}
+
+# merge: like try, with the help of the patch's own blobs. Before git 2.32 that needed a work tree.
+merge() (
+    mkdir "$scratch/merge"
+    export GIT_WORK_TREE="$scratch/merge"
+    git checkout-index -a -u
+    cd "$scratch/merge"
+    try --3way
+)
 
 # apply BASE: the result is made in an index first, so that a patch that does not apply never touches the tree.
 apply() {
@@ -202,13 +232,11 @@ apply() {
     open "$1"
     wanted=
     [ -s "$scratch/patch" ] || wanted=$(git rev-parse "$1^{tree}")
-    for how in '' --3way; do
+    for how in 'try --cached' merge; do
         [ -z "$wanted" ] || break
         export GIT_INDEX_FILE="$scratch/index.wanted"
         git read-tree "$1"
-        if git apply --cached --whitespace=nowarn $how "$scratch/patch" >&2; then
-            wanted=$(git write-tree)
-        fi
+        if $how; then wanted=$(git write-tree); fi
     done
     reset_to "$1"
     [ -n "$wanted" ] || fail 5 "the patch does not apply"
@@ -272,7 +300,7 @@ freeze() {
         git update-ref HEAD "$head"
     fi
     rm -f "$own/index" "$own/index.lock"
-    plainly="git -c core.fsmonitor=false -c core.protectNTFS=false -c core.protectHFS=false"
+    plainly="git -c core.fsmonitor= -c core.protectNTFS=false -c core.protectHFS=false"
     $plainly read-tree "$head"
     $plainly update-index -q --refresh >/dev/null || :
     printf '%s\n' "$head"

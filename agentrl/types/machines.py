@@ -79,6 +79,7 @@ class ExecResult:
 class Capabilities:
     """What a backend can do. ``reach``: how its machines reach the host; ``tunnel``: the host can open a connection to a port
     inside (:meth:`~agentrl.sandbox.Sandbox.port_url`). ``keep_alive_sec``: how often a machine in use must be told so, or None.
+    ``account``: whose quota machines count against (an address, a digest of a key, never the key); equal ones share limits.
     """
 
     users: bool
@@ -87,6 +88,7 @@ class Capabilities:
     snapshot: bool
     reach: frozenset[Literal["loopback", "bridge", "public", "tunnel"]]
     keep_alive_sec: float | None = None
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from agentrl.testing.sandbox_checks import CHECKS, applies
+from conformance import assert_conforms, each_check
 
 NOBODY = 65534
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+@each_check()
 async def test_conformance(local_backend, check):
-    if not applies(check, local_backend.capabilities):
-        pytest.skip(check.needs)
-    await check.run(local_backend)
+    await assert_conforms(check, local_backend)
 
 
 def as_nobody(*argv):

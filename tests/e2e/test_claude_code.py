@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from claude_rig import call
 from command import finish, rows
 from repair import repair_row, saying
@@ -24,11 +25,13 @@ def check(made) -> dict:
     return row
 
 
-async def test_it_solves_a_task_that_the_model_solves(command, model_dir):
+@pytest.mark.parametrize("reach", ["auto", "relay"])
+async def test_it_solves_a_task_that_the_model_solves(command, model_dir, reach):
+    """By relay it has no route to the host at all: its machine's network is its own, and nothing is carried through the wall."""
     replies = [call("Bash", command="echo fixed > state.txt", description="Repair it"), "It is repaired."]
     async with ScriptedEngine(saying(Speller(model_dir), replies)) as model:
         made = command([repair_row("one")], **CLAUDE, AGENTRL_ENGINE=model.url, SWE_MAX_NEW_TOKENS="200")
-        done = await finish(await made.start("rollout", SWE_MAX_TURNS="5"))
+        done = await finish(await made.start("rollout", SWE_MAX_TURNS="5", AGENTRL_REACH=reach))
     assert done.code == 0, done.output
     row = check(made)
     assert (row["exit_status"], row["reward"], row["agent_end"]) == ("solved", 1.0, "finished")

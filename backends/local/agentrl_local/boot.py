@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from agentrl.api import SandboxTransient
+from agentrl.api import CarriedPort, SandboxTransient
 from agentrl_local.channel import Channel
 from agentrl_local.confine import JOIN, SOCKET, explain
 from agentrl_local.records import destroy
-from agentrl_local.relay import Relay
 
 BOOT_SEC = 30.0
 HANG_UP_SEC = 3.0
@@ -28,7 +27,7 @@ class Boot:
 
     def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket, state: Path) -> None:
         self.process, self.sock, self.state = process, sock, state
-        self.relays: list[Relay] = []
+        self.carried: list[CarriedPort] = []
         self.channel: Channel | None = None
         self.ended = asyncio.Event()
         self._pidfd = os.pidfd_open(process.pid)
@@ -38,8 +37,8 @@ class Boot:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         os.close(self._pidfd)
         self.process.wait()
-        for relay in self.relays:
-            relay.close()
+        for port in self.carried:
+            port.close()
         self.ended.set()
 
     def kill(self) -> None:
@@ -52,9 +51,9 @@ class Boot:
         said, fds = await self._first_words()
         listeners = [socket.socket(fileno=fd) for fd in fds]
         for port, listener in zip(ports, listeners, strict=True) if said == b"ready" else ():
-            relay = Relay(port)
-            await relay.start(listener)
-            self.relays.append(relay)
+            carried = CarriedPort(port)
+            await carried.start(listener)
+            self.carried.append(carried)
         if said != b"ready":
             log = (self.state / LOG).read_text(errors="replace")
             raise explain(said.decode(errors="replace") + log)

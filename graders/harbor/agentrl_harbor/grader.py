@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from agentrl.api import (
+    Control,
     ExecResult,
     ExitStatus,
     Grade,
@@ -12,19 +14,23 @@ from agentrl.api import (
     OpenSandbox,
     PatchError,
     PatchRejected,
+    Sandbox,
     Submission,
     Task,
+    believed,
     fetching_line,
     run_detached,
 )
 from agentrl_harbor import carry
+from agentrl_harbor.control import control_of
 from agentrl_harbor.dockerfile import pack
 from agentrl_harbor.folder import PROTOCOL
 from agentrl_harbor.settings import HarborSettings
-from agentrl_harbor.verifier import chosen, read_rewards, run_tests
+from agentrl_harbor.verifier import NoReward, chosen, read_rewards, run_tests
 
 SOLUTION = "solution"
 """An artefact of this name is no work but a recipe: the folder with solve.sh. Nothing that is collected is called so."""
+KILLED = 128
 
 
 class HarborGrader:
@@ -52,33 +58,53 @@ class HarborGrader:
     async def grade(
         self, task: Task, submission: Submission, open_sandbox: OpenSandbox, *, timeout_sec: float
     ) -> Grade:
-        """See :class:`agentrl.api.Grader`. Nothing carried at all is 0 without a sandbox."""
+        """See :class:`agentrl.api.Grader`. Nothing carried at all is 0 without a sandbox; what earns takes two."""
         if reason := self.check(task):
             raise GraderError(reason)
         if SOLUTION in submission.artefacts:
             submission = await self._solve(task, submission.artefacts[SOLUTION], open_sandbox)
         if not submission.patch.strip() and not submission.artefacts:
             return Grade(0.0, ExitStatus.EMPTY_PATCH)
+        judge = partial(self._judge, task=task, submission=submission, timeout_sec=timeout_sec)
         async with open_sandbox() as sandbox:
-            await carry.start(sandbox, task, prune=False)
-            try:
-                await carry.restore(sandbox, task, submission)
-            except PatchRejected as error:
-                return Grade(0.0, ExitStatus.PATCH_REJECTED, {"output": str(error)})
-            limit = min(timeout_sec, task.metadata["verifier_sec"])
-            result = await run_tests(sandbox, task, timeout_sec=limit)
-            shown = {"exit_code": result.exit_code, "output": _tail(result)}
-            if result.timed_out:
-                return Grade(0.0, ExitStatus.TESTS_TIMED_OUT, shown)
-            rewards = await read_rewards(sandbox, task)
-        reward = chosen(task, rewards)
-        status = ExitStatus.SOLVED if reward == 1.0 else ExitStatus.UNSOLVED
-        return Grade(reward, status, {**shown, "rewards": rewards, "partial": reward})
+            grade = await judge(sandbox)
+        control = control_of(task) if self._settings.control_run else None
+        return await believed(grade, control, open_sandbox, judge)
 
     def gold(self, task: Task) -> Submission | None:
         """The folder of the task's solution: what it does is found out in a sandbox of its own, like an agent's work."""
         folder = Path(task.metadata["folder"], "solution")
         return Submission("", b"", {SOLUTION: pack(folder)}) if (folder / "solve.sh").is_file() else None
+
+    async def _judge(
+        self,
+        sandbox: Sandbox,
+        control: Control | None = None,
+        *,
+        task: Task,
+        submission: Submission,
+        timeout_sec: float,
+    ) -> Grade:
+        await carry.start(sandbox, task, prune=False)
+        try:
+            await carry.restore(sandbox, task, submission)
+        except PatchRejected as error:
+            return Grade(0.0, ExitStatus.PATCH_REJECTED, {"output": str(error)})
+        limit = min(timeout_sec, task.metadata["verifier_sec"])
+        result = await run_tests(sandbox, task, timeout_sec=limit, control=control)
+        shown = {"exit_code": result.exit_code, "output": _tail(result)}
+        if result.timed_out:
+            return Grade(0.0, ExitStatus.TESTS_TIMED_OUT, shown)
+        try:
+            rewards = await read_rewards(sandbox, task)
+        except NoReward:
+            # A script that fails may write none; one that was killed proves nothing.
+            if control is None or result.exit_code > KILLED:
+                raise
+            return Grade(0.0, ExitStatus.UNSOLVED, shown)
+        reward = chosen(task, rewards)
+        status = ExitStatus.SOLVED if reward == 1.0 else ExitStatus.UNSOLVED
+        return Grade(reward, status, {**shown, "rewards": rewards, "partial": reward})
 
     async def _solve(self, task: Task, solution: bytes, open_sandbox: OpenSandbox) -> Submission:
         """What solve.sh leaves behind. Raises: GraderError, SandboxError."""

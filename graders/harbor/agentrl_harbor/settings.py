@@ -32,6 +32,11 @@ class HarborSettings(PluginSettings):
         validation_alias="SWE_GRADING_FETCHES",
         description="Tasks whose grading fetches from the network, which sandboxes do not have: `refuse` them, or `try` all the same",
     )
+    control_run: bool = Field(
+        True,
+        validation_alias="SWE_CONTROL_RUN",
+        description="Believe a pass only if the tests, made to fail, do fail in a second fresh sandbox (Python tests)",
+    )
     patch_max_bytes: int = Field(
         5_000_000,
         gt=0,

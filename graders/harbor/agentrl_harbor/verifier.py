@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agentrl.api import (
+    Control,
     ExecResult,
     FileError,
     FileMissing,
@@ -21,6 +22,7 @@ from agentrl.api import (
     Task,
     kill_agent_processes,
     run_detached,
+    sabotage,
 )
 from agentrl_harbor.carry import empty, unpack
 from agentrl_harbor.dockerfile import pack
@@ -30,11 +32,17 @@ TESTS = "/tests"
 MAX_REWARD_BYTES = 1 << 20
 
 
-async def run_tests(sandbox: Sandbox, task: Task, *, timeout_sec: float) -> ExecResult:
-    """Upload the tests and run them to their end. Raises: GraderError, SandboxError."""
+class NoReward(GraderError):
+    """The tests wrote no reward, or something that is none."""
+
+
+async def run_tests(sandbox: Sandbox, task: Task, *, timeout_sec: float, control: Control | None) -> ExecResult:
+    """Upload the tests and run them to their end, made to fail for a ``control``. Raises: GraderError, SandboxError."""
     for folder in (LOGS, "/logs/agent", "/logs/artifacts", TESTS):
         await empty(sandbox, folder)
     await unpack(sandbox, TESTS, pack(Path(task.metadata["folder"], "tests")))
+    if control is not None:
+        await sabotage(sandbox, TESTS, control)
     command = f"chmod +x {TESTS}/test.sh; {TESTS}/test.sh 2>&1 | tee {LOGS}/test-stdout.txt; exit ${{PIPESTATUS[0]}}"
     env = {**task.env, **task.metadata["verifier_env"]}
     try:
@@ -48,19 +56,19 @@ async def run_tests(sandbox: Sandbox, task: Task, *, timeout_sec: float) -> Exec
 
 
 async def read_rewards(sandbox: Sandbox, task: Task) -> dict[str, float]:
-    """What the tests wrote, by name; ``reward.txt`` is called ``reward``. Raises: GraderError, SandboxError."""
+    """What the tests wrote, by name; ``reward.txt`` is called ``reward``. Raises: NoReward, SandboxError."""
     for name in ("reward.json", "reward.txt"):
         try:
             data = await sandbox.read_file(f"{LOGS}/{name}", max_bytes=MAX_REWARD_BYTES)
         except FileMissing:
             continue
         except FileError as error:
-            raise GraderError(f"task {task.id}: {name} cannot be read: {error}") from error
+            raise NoReward(f"task {task.id}: {name} cannot be read: {error}") from error
         try:
             return _object(data) if name == "reward.json" else {"reward": _number(data.decode().strip())}
         except (ValueError, RecursionError) as error:
-            raise GraderError(f"task {task.id}: {name} holds no reward: {error}: {data[:200]!r}") from error
-    raise GraderError(f"task {task.id}: its tests wrote neither reward.json nor reward.txt")
+            raise NoReward(f"task {task.id}: {name} holds no reward: {error}: {data[:200]!r}") from error
+    raise NoReward(f"task {task.id}: its tests wrote neither reward.json nor reward.txt")
 
 
 def chosen(task: Task, rewards: Mapping[str, float]) -> float:

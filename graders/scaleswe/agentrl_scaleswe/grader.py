@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from agentrl.api import (
+    Control,
     ExitStatus,
     Grade,
     GraderError,
@@ -15,12 +17,14 @@ from agentrl.api import (
     Submission,
     Task,
     apply_patch,
+    believed,
+    put_back,
 )
-from agentrl_scaleswe.control import Control, control_of
-from agentrl_scaleswe.protect import put_back
+from agentrl_scaleswe.control import control_of
+from agentrl_scaleswe.protect import decides
 from agentrl_scaleswe.rows import PROTOCOL, WAYS
 from agentrl_scaleswe.settings import ScaleSweSettings
-from agentrl_scaleswe.start import reach_start
+from agentrl_scaleswe.start import start
 from agentrl_scaleswe.verdicts import judge
 
 
@@ -29,7 +33,6 @@ class ScaleSweGrader:
 
     def __init__(self, settings: ScaleSweSettings) -> None:
         self._settings = settings
-        self._control = settings.control_run
 
     def check(self, task: Task) -> str | None:
         """Refuses tasks of other protocols and tasks without exactly one way of grading."""
@@ -42,19 +45,19 @@ class ScaleSweGrader:
     async def grade(
         self, task: Task, submission: Submission, open_sandbox: OpenSandbox, *, timeout_sec: float
     ) -> Grade:
-        """See :class:`agentrl.api.Grader`. An empty patch is 0 without a sandbox, a pass takes two (see :mod:`.control`)."""
+        """See :class:`agentrl.api.Grader`. An empty patch is 0 without a sandbox, a pass takes two (:mod:`.control`)."""
         if reason := self.check(task):
             raise GraderError(reason)
         if not submission.patch.strip():
             return Grade(0.0, ExitStatus.EMPTY_PATCH)
+        judge = partial(self._grade, task=task, patch=submission.patch, timeout_sec=timeout_sec)
+        control = control_of(task, submission.patch) if self._settings.control_run else None
         try:
             async with open_sandbox() as sandbox:
-                grade = await self._grade(sandbox, task, submission.patch, timeout_sec)
-            if grade.exit_status is ExitStatus.SOLVED and self._control:
-                return await self._believed(grade, task, submission.patch, open_sandbox, timeout_sec)
+                grade = await judge(sandbox)
+            return await believed(grade, control, open_sandbox, judge)
         except PatchError as error:
             raise GraderError(f"task {task.id} cannot be graded: {error}") from error
-        return grade
 
     def gold(self, task: Task) -> Submission | None:
         """The row's ``gold_patch``. A last line without its end is completed: files of rows often lose it."""
@@ -63,31 +66,13 @@ class ScaleSweGrader:
             return None
         return Submission("", (patch if patch.endswith("\n") else patch + "\n").encode())
 
-    async def _believed(
-        self, grade: Grade, task: Task, patch: bytes, open_sandbox: OpenSandbox, timeout_sec: float
-    ) -> Grade:
-        """``grade``, unless the tests pass also when they are made to fail."""
-        control = control_of(task, patch)
-        if control is None:
-            return grade
-        async with open_sandbox() as sandbox:
-            try:
-                again = await self._grade(sandbox, task, patch, timeout_sec, control)
-            except GraderError:
-                return grade
-        if again.exit_status is not ExitStatus.SOLVED:
-            return grade
-        details = {name: value for name, value in grade.details.items() if name != "partial"}
-        said = "the tests pass also when each of them is made to fail"
-        return Grade(0.0, ExitStatus.UNSOLVED, {**details, "control": said}, grade.restored)
-
     async def _grade(
-        self, sandbox: Sandbox, task: Task, patch: bytes, timeout_sec: float, control: Control | None = None
+        self, sandbox: Sandbox, control: Control | None = None, *, task: Task, patch: bytes, timeout_sec: float
     ) -> Grade:
-        base = await reach_start(sandbox, task, timeout_sec=self._settings.pre_commands_timeout_sec)
+        base = await start(sandbox, task, timeout_sec=self._settings.pre_commands_timeout_sec)
         try:
             await apply_patch(sandbox, task.workdir, base, patch)
         except PatchRejected as error:
             return Grade(0.0, ExitStatus.PATCH_REJECTED, {"output": str(error)})
-        restored = await put_back(sandbox, task, base, patch)
+        restored = await put_back(sandbox, task.workdir, base, patch, partial(decides, task=task))
         return replace(await judge(sandbox, task, timeout_sec=timeout_sec, control=control), restored=restored)

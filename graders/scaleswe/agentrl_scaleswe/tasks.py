@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl.api import (
-    GraderError,
-    PatchError,
-    Prepared,
-    Sandbox,
-    Submission,
-    Task,
-    capture_patch,
-    kill_agent_processes,
-    prune_future,
-)
+from agentrl.api import Prepared, Sandbox, Submission, Task, collect_patch, forget_future
 from agentrl_scaleswe.rows import read_row
 from agentrl_scaleswe.settings import ScaleSweSettings
-from agentrl_scaleswe.start import reach_start
+from agentrl_scaleswe.start import start
 
 
 class ScaleSweFormat:
@@ -33,17 +23,10 @@ class ScaleSweFormat:
 
     async def prepare(self, sandbox: Sandbox, task: Task) -> Prepared:
         """The start state, committed, in a repository that knows nothing later."""
-        base = await reach_start(sandbox, task, timeout_sec=self._settings.pre_commands_timeout_sec)
-        try:
-            await prune_future(sandbox, task.workdir)
-        except PatchError as error:
-            raise GraderError(f"task {task.id}: its future cannot be removed: {error}") from error
+        base = await start(sandbox, task, timeout_sec=self._settings.pre_commands_timeout_sec)
+        await forget_future(sandbox, task)
         return Prepared(base)
 
     async def collect(self, sandbox: Sandbox, task: Task, prepared: Prepared) -> Submission:
         """Whatever differs from the start state, once nothing runs any more."""
-        await kill_agent_processes(sandbox)
-        captured = await capture_patch(
-            sandbox, task.workdir, prepared.base_commit, max_bytes=self._settings.patch_max_bytes
-        )
-        return Submission(prepared.base_commit, captured.patch, ignored=captured.ignored)
+        return await collect_patch(sandbox, task, prepared, max_bytes=self._settings.patch_max_bytes)

@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from agentrl.api import (
+    Control,
     ExecResult,
     ExitStatus,
     FileError,
@@ -35,10 +36,12 @@ from agentrl.api import (
     Task,
     fresh_path,
     kill_agent_processes,
+    run_commands,
     run_detached,
+    sabotage,
 )
-from agentrl_scaleswe.control import F2P_FILE, Control, sabotage
-from agentrl_scaleswe.start import both, run_commands, split_before, tail
+from agentrl_scaleswe.control import F2P_FILE
+from agentrl_scaleswe.start import split_before
 
 TEST_ENV = {"TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 PARSER_TIMEOUT_SEC = 120.0
@@ -52,12 +55,16 @@ Ready = Callable[[], Awaitable[None]]
 """Called when the tests are in place and about to run."""
 
 
+class ParserError(GraderError):
+    """The parser of a harness cannot make anything of its logs."""
+
+
 async def judge(sandbox: Sandbox, task: Task, *, timeout_sec: float, control: Control | None = None) -> Grade:
     """Run the task's tests, made to fail for a ``control``. Raises: GraderError (no verdict), SandboxError."""
 
     async def ready() -> None:
         if control is not None:
-            await sabotage(sandbox, task, control)
+            await sabotage(sandbox, task.workdir, control)
 
     match task.metadata:
         case {"eval_cmd": str(command)}:
@@ -65,7 +72,13 @@ async def judge(sandbox: Sandbox, task: Task, *, timeout_sec: float, control: Co
         case {"f2p_script": str(script)}:
             return await _by_script(sandbox, task, script, timeout_sec, ready)
         case {"swepro": Mapping() as harness}:
-            return await _by_harness(sandbox, task, harness, timeout_sec, ready)
+            try:
+                return await _by_harness(sandbox, task, harness, timeout_sec, ready)
+            except ParserError as error:
+                if control is None:
+                    raise
+                # Not made for a run without a pass.
+                return Grade(0.0, ExitStatus.UNSOLVED, {"output": str(error)})
         case _:
             raise GraderError(f"task {task.id} names no way of grading")
 
@@ -150,16 +163,16 @@ async def _parse(sandbox: Sandbox, task: Task, parser: str, logs: str) -> set[st
     command = f"{_PYTHON} {folder}/parser.py {logs}/stdout.log {logs}/stderr.log {folder}/result.json"
     result = await sandbox.exec(command, cwd=task.workdir, timeout_sec=PARSER_TIMEOUT_SEC)
     if not result.ok:
-        raise GraderError(
-            f"the parser of task {task.id} failed with exit code {result.exit_code}: {tail(result.stderr)}"
-        )
+        kind = GraderError if result.timed_out or result.exit_code > 128 else ParserError
+        said = _tail(result.stderr, 2000)
+        raise kind(f"the parser of task {task.id} failed with exit code {result.exit_code}: {said}")
     try:
         tests = json.loads(await sandbox.read_file(f"{folder}/result.json"))["tests"]
         # A name that is reported with two results has not passed.
         failed = {test["name"] for test in tests if test["status"] != "PASSED"}
         return {test["name"] for test in tests} - failed
     except (FileError, ValueError, KeyError, TypeError) as error:
-        raise GraderError(f"the parser of task {task.id} wrote no list of tests: {error!r}") from error
+        raise ParserError(f"the parser of task {task.id} wrote no list of tests: {error!r}") from error
 
 
 async def _run(sandbox: Sandbox, task: Task, command: str, timeout_sec: float, env: Mapping[str, str]) -> ExecResult:
@@ -175,5 +188,13 @@ def _grade(result: ExecResult, solved: bool, details: Mapping[str, Any]) -> Grad
     status = ExitStatus.SOLVED if solved else ExitStatus.UNSOLVED
     if result.timed_out:
         status = ExitStatus.TESTS_TIMED_OUT
-    shown = {"exit_code": result.exit_code, "output": both(result), **details}
+    shown = {"exit_code": result.exit_code, "output": _both(result), **details}
     return Grade(1.0 if status is ExitStatus.SOLVED else 0.0, status, shown)
+
+
+def _tail(output: bytes, length: int) -> str:
+    return output[-length:].decode(errors="replace").strip()
+
+
+def _both(result: ExecResult) -> str:
+    return "\n".join(part for part in (_tail(result.stdout, 4000), _tail(result.stderr, 4000)) if part)

@@ -3,17 +3,21 @@
 The eval script runs in two halves, the setup and the tests, each with an output file of its own: there are no markers
 that a test could print, and what the setup prints is never parsed. The exit code is the one that
 :func:`agentrl.api.run_detached` vouches for. Where pytest runs the tests it is asked for its own report as well, and a log
-that its report contradicts is worth nothing. What a program of the repository does inside the test process is beyond this.
+that its report contradicts is worth nothing. What code of the repository does inside the test process is left to the control
+run (:func:`agentrl.api.believed`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from agentrl.api import (
+    Control,
     ExecResult,
     ExitStatus,
     FileError,
@@ -28,18 +32,19 @@ from agentrl.api import (
     Submission,
     Task,
     apply_patch,
-    changed_paths,
+    believed,
     fetching_line,
     fresh_path,
     kill_agent_processes,
-    restore_paths,
+    put_back,
     run_detached,
+    sabotaged_archive,
 )
 from agentrl_swebench.official import Official
-from agentrl_swebench.protect import deciding
+from agentrl_swebench.protect import control_of, deciding
 from agentrl_swebench.rows import PROTOCOL, TESTS
 from agentrl_swebench.settings import SweBenchSettings
-from agentrl_swebench.tasks import reach_start
+from agentrl_swebench.tasks import start
 
 TEST_ENV = {"TZ": "UTC", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 MAX_LOG_BYTES = 32 << 20
@@ -76,17 +81,20 @@ class SweBenchGrader:
     async def grade(
         self, task: Task, submission: Submission, open_sandbox: OpenSandbox, *, timeout_sec: float
     ) -> Grade:
-        """See :class:`agentrl.api.Grader`. An empty patch is 0 without a sandbox."""
+        """See :class:`agentrl.api.Grader`. An empty patch is 0 without a sandbox, a pass takes two."""
         if reason := await asyncio.to_thread(self.check, task):
             raise GraderError(reason)
         if not submission.patch.strip():
             return Grade(0.0, ExitStatus.EMPTY_PATCH)
         spec = await asyncio.to_thread(self._official.ask, "spec", row=task.metadata["row"])
-        async with open_sandbox() as sandbox:
-            try:
-                return await self._grade(sandbox, task, spec, submission.patch, timeout_sec)
-            except PatchError as error:
-                raise GraderError(f"task {task.id} cannot be graded: {error}") from error
+        judge = partial(self._grade, task=task, spec=spec, patch=submission.patch, timeout_sec=timeout_sec)
+        control = control_of(task.workdir, task.metadata["row"]["test_patch"], submission.patch)
+        try:
+            async with open_sandbox() as sandbox:
+                grade = await judge(sandbox)
+            return await believed(grade, control if self._settings.control_run else None, open_sandbox, judge)
+        except PatchError as error:
+            raise GraderError(f"task {task.id} cannot be graded: {error}") from error
 
     def gold(self, task: Task) -> Submission | None:
         """The row's ``patch``."""
@@ -96,34 +104,40 @@ class SweBenchGrader:
         return Submission("", (patch if patch.endswith("\n") else patch + "\n").encode())
 
     async def _grade(
-        self, sandbox: Sandbox, task: Task, spec: Mapping[str, str], patch: bytes, timeout_sec: float
+        self,
+        sandbox: Sandbox,
+        control: Control | None = None,
+        *,
+        task: Task,
+        spec: Mapping[str, str],
+        patch: bytes,
+        timeout_sec: float,
     ) -> Grade:
         row = task.metadata["row"]
-        base = await reach_start(sandbox, task, timeout_sec=self._settings.pre_commands_timeout_sec)
+        base = await start(sandbox, task, timeout_sec=self._settings.pre_commands_timeout_sec)
         try:
             await apply_patch(sandbox, task.workdir, base, patch)
         except PatchRejected as error:
             return Grade(0.0, ExitStatus.PATCH_REJECTED, {"output": str(error)})
-        changed = await changed_paths(sandbox, task.workdir, base)
-        decisive = deciding(changed, patch=row.get("patch") or "", test_patch=row["test_patch"], command=spec["tests"])
-        restored = await restore_paths(sandbox, task.workdir, base, decisive)
-        await _check_test_patch(sandbox, task)
+        decides = deciding(patch=row.get("patch") or "", test_patch=row["test_patch"], command=spec["tests"])
+        restored = await put_back(sandbox, task.workdir, base, patch, decides)
         folder = fresh_path()
-        result = await _run(sandbox, task, spec, folder, timeout_sec)
+        await _bring_tests(sandbox, task, folder, control)
+        result = await _run(sandbox, task, spec, folder, timeout_sec, controlled=control is not None)
         # Nothing that the tests left running may still write when the log is read.
         await kill_agent_processes(sandbox)
         log = await _read(sandbox, f"{folder}/tests.log")
         shown = {"exit_code": result.exit_code, "output": _tail(log)}
         if result.timed_out:
             return Grade(0.0, ExitStatus.TESTS_TIMED_OUT, shown, restored)
-        if log is None:
-            return Grade(
-                0.0, ExitStatus.UNSOLVED, {**shown, "remark": "the log of the tests is missing or too large"}, restored
-            )
         if result.exit_code in NOT_STARTED:
             setup = _tail(await _read(sandbox, f"{folder}/setup.log"))
             raise GraderError(
                 f"the tests of task {task.id} did not start, is it the right image? {setup}\n{_tail(log)}"
+            )
+        if log is None:
+            return Grade(
+                0.0, ExitStatus.UNSOLVED, {**shown, "remark": "the log of the tests is missing or too large"}, restored
             )
         junit = await _read(sandbox, f"{folder}/junit.xml") or b"" if _witnessed(task, spec) else None
         verdict = await self._report(row, log, result.exit_code, junit)
@@ -136,20 +150,33 @@ class SweBenchGrader:
         )
 
 
-async def _check_test_patch(sandbox: Sandbox, task: Task) -> None:
-    """Without its tests the task would judge nothing."""
-    path = f"{fresh_path()}/test.patch"
+async def _bring_tests(sandbox: Sandbox, task: Task, folder: str, control: Control | None) -> None:
+    """See that the tests can be brought: the task would judge nothing without. For a ``control``, make them fail aside."""
+    path = f"{folder}/test.patch"
     await sandbox.write_file(path, task.metadata["row"]["test_patch"].encode())
-    argv = ["git", "-c", "safe.directory=*", "apply", "--check", path]
-    result = await sandbox.exec(argv, cwd=task.workdir, timeout_sec=120, idempotent=True)
+    await _apply(sandbox, task, "--check", path)
+    if control is None:
+        return
+    await _apply(sandbox, task, path)
+    await sandbox.write_file(f"{folder}/control.tar", await sabotaged_archive(sandbox, task.workdir, control))
+    await _apply(sandbox, task, "-R", path)
+
+
+async def _apply(sandbox: Sandbox, task: Task, *how: str) -> None:
+    argv = ["git", "-c", "safe.directory=*", "apply", *how]
+    result = await sandbox.exec(argv, cwd=task.workdir, timeout_sec=120)
     if not result.ok:
         said = result.stderr[-1000:].decode(errors="replace").strip()
         raise GraderError(f"the test_patch of task {task.id} does not apply to its start state: {said}")
 
 
-async def _run(sandbox: Sandbox, task: Task, spec: Mapping[str, str], folder: str, timeout_sec: float) -> ExecResult:
+async def _run(
+    sandbox: Sandbox, task: Task, spec: Mapping[str, str], folder: str, timeout_sec: float, *, controlled: bool
+) -> ExecResult:
+    archive = f"{folder}/control.tar"
+    failing = f"tar --no-same-owner -C {shlex.quote(task.workdir)} -xf {archive} || exit 126\nrm {archive}\n"
     script = (
-        f"mkdir -p {folder}\nexec >{folder}/setup.log 2>&1\n{spec['setup']}\n"
+        f"exec >{folder}/setup.log 2>&1\n{spec['setup']}\n{failing if controlled else ''}"
         f"exec >{folder}/tests.log 2>&1\n{spec['tests']}\nexit\n"
     )
     env = dict(TEST_ENV)

@@ -28,6 +28,11 @@ class SweBenchSettings(PluginSettings):
         validation_alias="SWE_PRE_COMMANDS_TIMEOUT_SEC",
         description="Seconds that a task's pre_commands may take in each fresh sandbox",
     )
+    control_run: bool = Field(
+        True,
+        validation_alias="SWE_CONTROL_RUN",
+        description="Believe a pass only if the tests, made to fail, do fail in a second fresh sandbox (Python tests)",
+    )
     patch_max_bytes: int = Field(
         5_000_000,
         gt=0,

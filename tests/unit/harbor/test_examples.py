@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,21 @@ async def test_some_of_the_work_earns_some_of_the_reward(example, judge):
     grade = await judge(example("three-functions"), "sed -i 's/number > 1/number != 1/' text.py")
     assert (grade.reward, grade.exit_status) == (pytest.approx(1 / 3), ExitStatus.UNSOLVED)
     assert grade.details["rewards"] == {"reward": grade.reward, "initials": 0.0, "shortened": 0.0, "counted": 1.0}
+
+
+@pytest.mark.slow
+async def test_one_submission_graded_twenty_times_gives_twenty_equal_grades(example, work, grader, open_for):
+    task = example("three-functions")
+    submission = await work(task, "sed -i 's/number > 1/number != 1/' text.py")
+    bound = asyncio.Semaphore(3)
+
+    async def grade():
+        async with bound:
+            return await grader.grade(task, submission, open_for(task), timeout_sec=60)
+
+    first, *others = await asyncio.gather(*(grade() for _ in range(20)))
+    assert others == [first] * 19
+    assert first.reward == pytest.approx(1 / 3)
 
 
 async def test_a_folder_without_repository_is_carried_whole(example, work):

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mortal import mortal, points
 from privileges import needs_root
 
 from agentrl.api import ExitStatus, GraderError, SandboxGone, Submission
 from agentrl.rollout.validate import IDLE_PATCH
+from agentrl_harbor.control import control_of
 from agentrl_harbor.grader import HarborGrader
 from agentrl_harbor.settings import HarborSettings
 
@@ -101,6 +103,70 @@ async def test_a_cheat_earns_nothing(name, make_task, judge):
     task = make_task(tests=tests, toml='artifacts = ["/carried", "/logs/verifier"]')
     grade = await judge(task, CHEATS[name])
     assert (grade.reward, grade.exit_status) == (0.0, ExitStatus.UNSOLVED), grade.details
+
+
+# The usual test.sh, and a module of the agent's that its tests import.
+IN_PROCESS = {
+    "tests/test_outputs.py": (
+        "import sys, unittest\nsys.path.insert(0, '/app')\nfrom calc import add\n\n\n"
+        "class TestAdd(unittest.TestCase):\n    def test_add(self):\n        self.assertEqual(add(2, 3), 5)\n"
+    )
+}
+UNITTEST = "cd /tests\npython3 -m unittest \\\n  /tests/test_outputs.py\n"
+REWARD = "if [ $? -eq 0 ]; then echo 1 >/logs/verifier/reward.txt; {otherwise} fi"
+REWARDS_ZERO = UNITTEST + REWARD.format(otherwise="else echo 0 >/logs/verifier/reward.txt;")
+ONLY_ONE = UNITTEST + REWARD.format(otherwise="")
+INSIDE = {
+    "leaves early": "import os; os._exit(0)",
+    "makes assertions quiet": "import unittest; unittest.TestCase.assertEqual = lambda *_: None",
+    "writes the reward at the end": (
+        "import atexit, os\n"
+        "atexit.register(lambda: (open('/logs/verifier/reward.json', 'w').write('{\"reward\": 1}'), os._exit(0)))"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+async def test_the_control_run_sees_through_code_under_test(name, make_task, grader, open_for, work):
+    task = make_task(tests=REWARDS_ZERO, files=IN_PROCESS.items())
+    submission = await work(task, f"cat >calc.py <<'X'\n{INSIDE[name]}\ndef add(a, b):\n    return a - b\nX")
+    trusting = HarborGrader(HarborSettings(control_run=False))
+    assert (await trusting.grade(task, submission, open_for(task), timeout_sec=60)).reward == 1.0
+    grade = await grader.grade(task, submission, open_for(task), timeout_sec=60)
+    assert (grade.reward, grade.exit_status) == (0.0, ExitStatus.UNSOLVED)
+    assert "made to fail" in grade.details["control"]
+
+
+@pytest.mark.parametrize("tests", [REWARDS_ZERO, ONLY_ONE])
+async def test_honest_work_passes_the_control_run(tests, make_task, judge, open_for):
+    task = make_task(tests=tests, files=IN_PROCESS.items())
+    grade = await judge(task, "printf 'def add(a, b):\\n    return a + b\\n' >calc.py")
+    assert (grade.reward, open_for.opened) == (1.0, 3), grade.details
+
+
+async def test_a_machine_of_the_control_run_that_dies_is_no_verdict(make_task, grader, open_for, work):
+    task = make_task(tests=REWARDS_ZERO, files=IN_PROCESS.items())
+    honest = await work(task, "printf 'def add(a, b):\\n    return a + b\\n' >calc.py")
+    whole = mortal(open_for(task), number=2)
+    assert (await grader.grade(task, honest, whole, timeout_sec=60)).reward == 1.0
+    for last in points(whole.made[1].calls, 5):
+        dying = mortal(open_for(task), number=2, last=last)
+        with pytest.raises((SandboxGone, GraderError)):
+            await grader.grade(task, honest, dying, timeout_sec=60)
+
+
+@pytest.mark.parametrize(
+    ("tests", "named"),
+    [
+        ("uvx pytest $TEST_DIR/test_outputs.py -rA", ["test_outputs.py"]),
+        ("pytest --ctrf /logs/verifier/ctrf.json /tests", ["test_more.py", "test_outputs.py"]),
+        ("# pytest\npython3 /tests/judge.py", None),
+    ],
+)
+def test_what_can_be_made_to_fail(tests, named, make_task):
+    files = dict.fromkeys(("tests/test_outputs.py", "tests/test_more.py", "tests/judge.py"), "pass\n")
+    control = control_of(make_task(tests=tests, files=files.items()))
+    assert (control and control.targets.tests) == named
 
 
 async def test_tests_that_never_end_are_a_verdict(make_task, judge):

@@ -1,95 +1,72 @@
+"""A machine for a block: labelled, recorded, there in spite of faults, and gone afterwards."""
+
+from __future__ import annotations
+
 import asyncio
+from types import SimpleNamespace
 
 import pytest
+from provider import Provider, until
 
-from agentrl.errors import SandboxError, SandboxRefused, SandboxThrottled, SandboxTransient
-from agentrl.lease import ROLLOUT_LABEL, RUN_LABEL, Lease, Ledger, collect_garbage
-from agentrl.lease.lease import BACKOFF_CAP_SEC, retry_delay
-from agentrl.types import SandboxInfo, SandboxSpec
+from agentrl.errors import SandboxError, SandboxGone, SandboxRefused, SandboxThrottled, SandboxTransient
+from agentrl.lease import KEY_LABEL, ROLLOUT_LABEL, RUN_LABEL, Limits
+from agentrl.types import Layer, SandboxSpec
 
-
-class Provider:
-    """A provider's edge: machines that exist until closed, with faults to order."""
-
-    def __init__(self, *, create_errors=(), close_errors=()):
-        self.create_errors, self.close_errors = list(create_errors), list(close_errors)
-        self.machines = {}
-        self.creating = self.most_creating = self.creations = self.closes = 0
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def create(self, spec, *, labels, lifetime_sec):
-        self.creating += 1
-        self.most_creating = max(self.most_creating, self.creating)
-        try:
-            await self.gate.wait()
-            await asyncio.sleep(0)
-            if self.create_errors:
-                raise self.create_errors.pop(0)
-            self.creations += 1
-            machine = Machine(self, f"m{self.creations}", dict(labels), self.creations)
-            self.machines[machine.id] = machine
-            return machine
-        finally:
-            self.creating -= 1
-
-    async def list(self, labels):
-        return [
-            SandboxInfo(m.id, m.labels, m.created_at)
-            for m in self.machines.values()
-            if labels.items() <= m.labels.items()
-        ]
-
-    async def delete(self, sandbox_id):
-        machine = self.machines.get(sandbox_id)
-        if machine is not None:
-            await machine.close()
+MINUTE = {"rollout_id": "a", "lifetime_sec": 60.0}
 
 
-class Machine:
-    def __init__(self, provider, machine_id, labels, created_at):
-        self.provider, self.id, self.labels, self.created_at = provider, machine_id, labels, created_at
-
-    async def close(self):
-        await asyncio.sleep(0)
-        self.provider.closes += 1
-        if self.provider.close_errors:
-            raise self.provider.close_errors.pop(0)
-        self.provider.machines.pop(self.id, None)
+async def begin(lease, **options):
+    """A block of which only the beginning happens."""
+    block = lease.open(SandboxSpec(), **{**MINUTE, **options})
+    machine = await block.__aenter__()
+    machine.block = block
+    return machine
 
 
-@pytest.fixture
-def waits(monkeypatch):
-    """The waiting between attempts, taken note of instead of done."""
-    noted = []
-    sleep = asyncio.sleep
-
-    async def note(delay):
-        if delay:
-            noted.append(delay)
-        await sleep(0)
-
-    monkeypatch.setattr("agentrl.lease.lease.asyncio.sleep", note)
-    return noted
-
-
-def lease_on(provider, tmp_path, **options):
-    return Lease(provider, run_id="r1", ledger=tmp_path / "deep" / "ledger.jsonl", **options)
-
-
-async def test_a_lease_labels_records_and_closes(tmp_path):
+async def test_a_lease_labels_records_and_closes(lease_on, ledger):
     provider = Provider()
-    lease = lease_on(provider, tmp_path)
-    async with lease.open(SandboxSpec(), rollout_id="a", lifetime_sec=60) as machine:
-        assert machine.labels == {RUN_LABEL: "r1", ROLLOUT_LABEL: "a"}
-        assert Ledger(tmp_path / "deep" / "ledger.jsonl").open_ids() == (machine.id,)
+    lease = lease_on(provider)
+    async with lease.open(SandboxSpec(), **MINUTE) as machine:
+        key = machine.labels[KEY_LABEL]
+        assert machine.labels == {RUN_LABEL: "r1", ROLLOUT_LABEL: "a", KEY_LABEL: key}
+        assert ledger.open_ids() == (machine.id,)
+        assert ledger.read().open[machine.id].rollout_id == "a"
     assert provider.machines == {}
-    assert Ledger(tmp_path / "deep" / "ledger.jsonl").open_ids() == ()
+    assert ledger.open_ids() == ()
+    await lease.aclose()
 
 
-async def test_starts_are_bounded(tmp_path):
+async def test_an_intention_is_on_disk_before_the_provider_is_asked(lease_on, ledger):
     provider = Provider()
-    lease = lease_on(provider, tmp_path, boot_concurrency=3)
+    provider.gate.clear()
+    lease = lease_on(provider)
+    opening = asyncio.create_task(begin(lease))
+    await until(lambda: provider.creating)
+    [born] = ledger.read().intended.values()
+    assert (born.run_id, born.rollout_id) == ("r1", "a")
+    provider.gate.set()
+    await opening
+    assert ledger.read().intended == {}
+    await lease.aclose()
+
+
+async def test_the_lifetime_shrinks_while_a_machine_is_waited_for(lease_on):
+    provider = Provider()
+    lease = lease_on(provider, boot_concurrency=1)
+    provider.gate.clear()
+    first = asyncio.create_task(begin(lease))
+    second = asyncio.create_task(begin(lease, lifetime_sec=100.0))
+    await until(lambda: provider.creating)
+    await asyncio.sleep(0.05)
+    provider.gate.set()
+    await first
+    assert 99.0 < (await second).lifetime_sec < 99.96
+    await lease.aclose()
+
+
+async def test_starts_are_bounded(lease_on):
+    provider = Provider()
+    lease = lease_on(provider, boot_concurrency=3)
 
     async def use(i):
         async with lease.open(SandboxSpec(), rollout_id=str(i), lifetime_sec=60):
@@ -97,95 +74,201 @@ async def test_starts_are_bounded(tmp_path):
 
     await asyncio.gather(*(use(i) for i in range(20)))
     assert provider.most_creating == 3
-    assert provider.creations == 20
+    assert provider.calls["create"] == 20
+    await lease.aclose()
 
 
-async def test_a_cancelled_start_still_counts_until_it_is_over(tmp_path):
+async def test_a_cancelled_start_still_counts_until_it_is_over(lease_on):
     provider = Provider()
     provider.gate.clear()
-    lease = lease_on(provider, tmp_path, boot_concurrency=1)
-    first = asyncio.create_task(lease.open(SandboxSpec(), rollout_id="1", lifetime_sec=60).__aenter__())
-    while not provider.creating:
-        await asyncio.sleep(0)
+    lease = lease_on(provider, boot_concurrency=1)
+    first = asyncio.create_task(begin(lease))
+    await until(lambda: provider.creating)
     first.cancel()
-    second = asyncio.create_task(lease.open(SandboxSpec(), rollout_id="2", lifetime_sec=60).__aenter__())
+    second = asyncio.create_task(begin(lease))
     for _ in range(10):
         await asyncio.sleep(0)
     assert provider.creating == 1
     provider.gate.set()
-    await (await second).close()
+    await second
     await lease.aclose()
     assert provider.most_creating == 1
     assert provider.machines == {}
 
 
-async def test_transient_failures_are_retried_and_others_not(tmp_path, waits):
-    provider = Provider(create_errors=[SandboxTransient("reset"), SandboxThrottled("slow down", 7.0)])
-    lease = lease_on(provider, tmp_path, boot_retries=2)
-    async with lease.open(SandboxSpec(), rollout_id="a", lifetime_sec=60) as machine:
+# --------------------------------------------------------------------------------------------------------- retries
+
+
+async def test_transient_failures_are_retried_and_others_not(lease_on, waits):
+    provider = Provider({"create": [SandboxTransient("reset"), SandboxTransient("again")]})
+    lease = lease_on(provider, boot_retries=2)
+    async with lease.open(SandboxSpec(), **MINUTE) as machine:
         assert machine.id == "m1"
     assert len(waits) == 2
-    assert waits[1] >= 7.0
     for error in (SandboxRefused("bad key"), SandboxError("unknown")):
-        provider.create_errors = [error]
+        provider.faults["create"] = [error]
         with pytest.raises(type(error), match=str(error)):
-            await lease.open(SandboxSpec(), rollout_id="b", lifetime_sec=60).__aenter__()
+            await begin(lease)
     assert len(waits) == 2
+    await lease.aclose()
 
 
-async def test_retries_end(tmp_path, waits):
-    provider = Provider(create_errors=[SandboxTransient(str(i)) for i in range(9)])
+async def test_retries_end(lease_on, waits):
+    provider = Provider({"create": [SandboxTransient(str(i)) for i in range(9)]})
+    lease = lease_on(provider, boot_retries=2)
     with pytest.raises(SandboxTransient, match="2"):
-        await (
-            lease_on(provider, tmp_path, boot_retries=2)
-            .open(SandboxSpec(), rollout_id="a", lifetime_sec=60)
-            .__aenter__()
-        )
-    assert len(provider.create_errors) == 6
+        await begin(lease)
+    assert len(provider.faults["create"]) == 6
+    await lease.aclose()
 
 
-async def test_a_creation_cancelled_at_any_step_leaves_no_machine(tmp_path):
-    for steps in range(12):
-        provider = Provider()
-        lease = lease_on(provider, tmp_path)
+async def test_being_told_to_slow_down_costs_no_attempt_and_brakes_everybody_once(lease_on, monkeypatch):
+    brakes = []
 
-        async def use(lease=lease):
-            async with lease.open(SandboxSpec(), rollout_id="a", lifetime_sec=60):
-                await asyncio.sleep(0)
+    def braked(error, attempt):
+        brakes.append(attempt)
+        return 0.05
 
-        task = asyncio.create_task(use())
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        await lease.aclose()
-        assert provider.machines == {}, steps
-        assert Ledger(tmp_path / "deep" / "ledger.jsonl").open_ids() == ()
+    monkeypatch.setattr("agentrl.lease.retries.retry_delay", braked)
+    provider = Provider({"create": [SandboxThrottled("slow down")] * 12})
+    lease = lease_on(provider, boot_retries=0)
+    machines = await asyncio.gather(*(begin(lease) for _ in range(6)))
+    assert len({machine.id for machine in machines}) == 6
+    assert brakes == list(range(len(brakes)))
+    assert len(brakes) <= 7, "six answers to questions from before the brake count once"
+    await lease.aclose()
 
 
-async def test_an_error_of_the_block_is_not_hidden_by_one_of_closing(tmp_path, waits):
-    provider = Provider(close_errors=[SandboxTransient("close")] * 99)
-    with pytest.raises(ValueError, match="the block's own"):
-        async with lease_on(provider, tmp_path).open(SandboxSpec(), rollout_id="a", lifetime_sec=60) as machine:
-            raise ValueError("the block's own")
-    assert provider.closes > 1
-    assert Ledger(tmp_path / "deep" / "ledger.jsonl").open_ids() == (machine.id,)
+async def test_patience_ends_with_what_was_waited_for(lease_on):
+    provider = Provider({"create": [SandboxThrottled("429: 20 at most", 30.0)]})
+    lease = lease_on(provider)
+    with pytest.raises(SandboxThrottled, match=r"no sandbox for a within 0 s: 429: 20 at most"):
+        await begin(lease, patience_sec=0.05)
+    await lease.aclose()
 
 
-async def test_closing_is_retried(tmp_path, waits):
-    provider = Provider(close_errors=[SandboxTransient("1"), OSError("2")])
-    async with lease_on(provider, tmp_path).open(SandboxSpec(), rollout_id="a", lifetime_sec=60):
-        pass
+async def test_patience_with_a_full_account_names_the_settings(tmp_path, lease_on):
+    lease = lease_on(Provider(), limits=Limits(tmp_path / "l", starting=1, live=1))
+    await begin(lease)
+    with pytest.raises(SandboxThrottled, match=r"SWE_MAX_SANDBOXES \(1\)"):
+        await begin(lease, patience_sec=0.05)
+    await lease.aclose()
+
+
+async def test_baking_is_retried_like_creating(lease_on, waits):
+    provider = Provider({"prepare": [SandboxTransient("503"), SandboxThrottled("429", 0.01)]})
+    lease = lease_on(provider)
+    async with lease.open(SandboxSpec(image="i", layers=(Layer("agent"),)), **MINUTE) as machine:
+        assert machine.spec == SandboxSpec(image="i+agent")
+    await lease.aclose()
+
+
+async def test_nobody_waits_for_a_provider_that_has_been_dead_for_minutes(lease_on, waits, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("agentrl.lease.retries.time", SimpleNamespace(monotonic=lambda: now[0]))
+    provider = Provider({"create": [SandboxTransient("connection refused")] * 400})
+    lease = lease_on(provider, boot_concurrency=4, boot_retries=1)
+
+    async def fails():
+        now[0] += 10.0
+        with pytest.raises(SandboxTransient) as caught:
+            await begin(lease, lifetime_sec=10_000.0)
+        return str(caught.value)
+
+    for _ in range(20):
+        assert await fails() == "connection refused"  # one after the other, each tries
+    provider.gate.clear()
+    trying = asyncio.create_task(fails())
+    await until(lambda: provider.creating)
+    assert "not waiting for it: connection refused" in await fails()
+    provider.gate.set()
+    await trying
+    provider.faults["create"] = []
+    async with lease.open(SandboxSpec(), **MINUTE):
+        provider.faults["create"] = [SandboxTransient("a blip")]
+        await begin(lease)  # it lives again
+    await lease.aclose()
+
+
+# --------------------------------------------------------------------------------------- what nobody knows the end of
+
+
+@pytest.mark.parametrize("error", [SandboxError("no answer"), OSError("cut"), RuntimeError("a bug")], ids=repr)
+async def test_a_machine_whose_creation_failed_all_the_same_is_found_and_deleted(lease_on, ledger, waits, error):
+    provider = Provider({"create": [("made", error)]})
+    lease = lease_on(provider)
+    with pytest.raises(type(error), match=str(error)):
+        await begin(lease)
+    await until(lambda: not provider.machines)
+    await lease.aclose()
+    entries = ledger.read()
+    assert (entries.open, entries.intended) == ({}, {})
+
+
+async def test_what_could_not_be_looked_for_is_looked_for_at_the_end(lease_on, ledger, waits):
+    provider = Provider({"create": [("made", SandboxTransient("reset"))]})
+    lease = lease_on(provider)
+    async with lease.open(SandboxSpec(), **MINUTE):
+        assert len(provider.machines) == 2
+        assert len(ledger.read().intended) == 1
+    await lease.aclose()
     assert provider.machines == {}
-    assert Ledger(tmp_path / "deep" / "ledger.jsonl").open_ids() == ()
+    assert ledger.read().intended == {}
 
 
-async def test_cancelling_while_closing_still_closes(tmp_path):
+async def test_the_end_looks_only_for_its_own(lease_on, waits):
     provider = Provider()
-    lease = lease_on(provider, tmp_path)
+    foreign = await provider.create(SandboxSpec(), labels={RUN_LABEL: "r1", KEY_LABEL: "x"}, lifetime_sec=60)
+    provider.faults["create"] = [SandboxTransient("reset")]
+    lease = lease_on(provider)
+    async with lease.open(SandboxSpec(), **MINUTE):
+        pass
+    await lease.aclose()
+    assert provider.calls["list"] == 1
+    assert set(provider.machines) == {foreign.id}
+
+
+# --------------------------------------------------------------------------------------------------------- closing
+
+
+async def test_an_error_of_the_block_is_not_hidden_by_one_of_closing(lease_on, ledger, waits):
+    provider = Provider({"delete": [SandboxTransient("close"), RuntimeError("a bug")] * 3})
+    lease = lease_on(provider)
+    with pytest.raises(ValueError, match="the block's own"):
+        async with lease.open(SandboxSpec(), **MINUTE):
+            raise ValueError("the block's own")
+    await until(lambda: not provider.machines)  # in the background, after the block has given up
+    await lease.aclose()
+    assert ledger.open_ids() == ()
+
+
+async def test_a_machine_that_cannot_be_closed_stays_open_in_the_ledger_and_keeps_its_place(tmp_path, lease_on, ledger):
+    provider = Provider({"delete": [SandboxError("500")] * 10_000})
+    limits = Limits(tmp_path / "l", starting=1, live=1)
+    lease = lease_on(provider, limits=limits)
+    lease.hurry()
+    async with lease.open(SandboxSpec(), **MINUTE) as machine:
+        pass
+    assert limits.live.try_acquire() is None
+    await lease.aclose()
+    assert ledger.open_ids() == (machine.id,)
+
+
+async def test_a_machine_that_is_gone_is_closed(lease_on, ledger):
+    provider = Provider({"delete": [SandboxGone("404")]})
+    lease = lease_on(provider)
+    async with lease.open(SandboxSpec(), **MINUTE):
+        pass
+    assert ledger.open_ids() == ()
+    await lease.aclose()
+
+
+async def test_cancelling_while_closing_still_closes(lease_on):
+    provider = Provider()
+    lease = lease_on(provider)
 
     async def use():
-        async with lease.open(SandboxSpec(), rollout_id="a", lifetime_sec=60):
+        async with lease.open(SandboxSpec(), **MINUTE):
             inside.set()
             await asyncio.sleep(0)
 
@@ -198,58 +281,45 @@ async def test_cancelling_while_closing_still_closes(tmp_path):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert provider.machines == {}
+    await lease.aclose()
 
 
-async def test_aclose_closes_what_is_open(tmp_path):
+async def test_aclose_closes_what_is_open(lease_on):
     provider = Provider()
-    lease = lease_on(provider, tmp_path)
-    blocks = [lease.open(SandboxSpec(), rollout_id=str(i), lifetime_sec=60) for i in range(3)]
-    await asyncio.gather(*(block.__aenter__() for block in blocks))
+    lease = lease_on(provider)
+    await asyncio.gather(*(begin(lease) for _ in range(3)))
     assert len(provider.machines) == 3
     await lease.aclose()
     assert provider.machines == {}
 
 
-def test_delays_are_jittered_and_bounded():
-    error = SandboxTransient("x")
-    delays = [retry_delay(error, attempt) for attempt in range(40) for _ in range(5)]
-    assert all(0 <= delay <= BACKOFF_CAP_SEC for delay in delays)
-    assert len(set(delays)) > 100
-
-
-def test_a_ledger_survives_torn_lines_and_several_writers(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    one, other = Ledger(path), Ledger(path)
-    one.created("a", rollout_id="1")
-    with path.open("ab") as file:
-        file.write(b'{"event": "created", "id": "to')
-    other.created("b", rollout_id="2")
-    one.closed("a")
-    assert other.open_ids() == ("b",)
-    assert len(path.read_bytes().split()) > 3
-
-
-async def test_garbage_is_what_the_run_left_and_old_enough(monkeypatch):
+async def test_a_hurry_gives_each_close_one_chance_of_seconds(lease_on, ledger, monkeypatch):
+    monkeypatch.setattr("agentrl.lease.hurry.HURRY_SEC", 0.05)
     provider = Provider()
-    monkeypatch.setattr("agentrl.lease.garbage.time.time", lambda: 100.0)
-    for labels in ({RUN_LABEL: "dead"}, {RUN_LABEL: "alive"}, {"somebody": "else's"}):
-        await provider.create(SandboxSpec(), labels=labels, lifetime_sec=60)
-    found = await collect_garbage(provider, run_id="dead", dry_run=True)
-    assert [info.id for info in found] == ["m1"]
-    assert len(provider.machines) == 3
-    await collect_garbage(provider, run_id="dead")
-    assert set(provider.machines) == {"m2", "m3"}
-    assert await collect_garbage(provider, older_sec=99.0) == []
-    assert [info.id for info in await collect_garbage(provider, older_sec=98.0)] == ["m2"]
-    assert set(provider.machines) == {"m3"}
-    with pytest.raises(ValueError, match="run or an age"):
-        await collect_garbage(provider)
+    lease = lease_on(provider)
+    fast, slow = await begin(lease), await begin(lease)
+    stuck = asyncio.Event()
+    slow.close = stuck.wait
+    closing = asyncio.create_task(lease.aclose())
+    await until(lambda: fast.id not in provider.machines)
+    assert not closing.done()
+    lease.hurry()
+    await closing
+    assert ledger.open_ids() == (slow.id,)
 
 
-async def test_garbage_collection_goes_on_after_a_failure():
-    provider = Provider(close_errors=[SandboxError("first")])
-    for _ in range(3):
-        await provider.create(SandboxSpec(), labels={RUN_LABEL: "dead"}, lifetime_sec=60)
-    with pytest.raises(SandboxError, match="first"):
-        await collect_garbage(provider, run_id="dead")
-    assert set(provider.machines) == {"m1"}
+async def test_a_cancelled_end_hurries_and_passes_the_cancellation_on(lease_on, monkeypatch):
+    monkeypatch.setattr("agentrl.lease.hurry.HURRY_SEC", 0.05)
+    provider = Provider()
+    lease = lease_on(provider)
+    provider.gate.clear()
+    opening = asyncio.create_task(begin(lease))
+    await until(lambda: provider.creating)
+    opening.cancel()
+    closing = asyncio.create_task(lease.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert provider.machines == {}
+    assert provider.creating == 0, "a creation that takes too long is cancelled"

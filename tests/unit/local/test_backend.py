@@ -187,7 +187,7 @@ async def test_killing_the_owner_ends_its_sandbox_and_garbage_collection_removes
     await asyncio.wait_for(died.wait(), 30)
     asyncio.get_running_loop().remove_reader(pidfd)
     os.close(pidfd)
-    found = await collect_garbage(local_backend, run_id="dead")
+    found = await collect_garbage(local_backend, runs=["dead"])
     assert [info.id for info in found] == [sandbox_id]
     assert traces(local_backend) == []
 

@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from mortal import Mortal
 from repair import FIX, SUBMIT, bash
 
 from agentrl.api import Outcome
 
 POINTS = 10
-
-
-class Mortal:
-    """A sandbox that dies at its ``last``-th call, before it is made. ``calls`` counts them."""
-
-    def __init__(self, sandbox, last=None):
-        self._sandbox, self._last, self.calls = sandbox, last, 0
-
-    def __getattr__(self, name):
-        return getattr(self._sandbox, name)
-
-    async def _count(self):
-        self.calls += 1
-        if self.calls == self._last:
-            await self._sandbox.close()
-
-    async def exec(self, *args, **options):
-        await self._count()
-        return await self._sandbox.exec(*args, **options)
-
-    async def write_file(self, *args, **options):
-        await self._count()
-        return await self._sandbox.write_file(*args, **options)
-
-    async def read_file(self, *args, **options):
-        await self._count()
-        return await self._sandbox.read_file(*args, **options)
 
 
 def mortal(bench, last=None):

@@ -144,10 +144,10 @@ def test_a_protocol_needs_both_halves(environ):
 @pytest.mark.parametrize(
     ("reach", "changes", "remedy"),
     [
-        ("nothing", {}, "cannot reach the gateway"),
         ("bridge", {}, "ADAPTER_BIND_HOST"),
-        ("public", {}, "ADAPTER_BIND_HOST"),
-        ("public", {"ADAPTER_BIND_HOST": "0.0.0.0"}, "ADAPTER_PUBLIC_HOST"),
+        ("public", {"ADAPTER_PUBLIC_HOST": "train.example"}, "ADAPTER_BIND_HOST"),
+        ("public", {"AGENTRL_REACH": "public", "ADAPTER_BIND_HOST": "0.0.0.0"}, "ADAPTER_PUBLIC_HOST"),
+        ("loopback", {"AGENTRL_REACH": "public", "ADAPTER_PUBLIC_HOST": "train.example"}, "AGENTRL_REACH=public"),
     ],
 )
 def test_an_agent_inside_a_sandbox_must_reach_the_gateway(environ, reach, changes, remedy):
@@ -158,16 +158,21 @@ def test_an_agent_inside_a_sandbox_must_reach_the_gateway(environ, reach, change
 
 
 @pytest.mark.parametrize(
-    ("reach", "changes"),
+    ("reach", "changes", "way"),
     [
-        ("loopback", {}),
-        ("tunnel", {}),
-        ("bridge", {"ADAPTER_BIND_HOST": "172.17.0.1"}),
-        ("public", {"ADAPTER_BIND_HOST": "0.0.0.0", "ADAPTER_PUBLIC_HOST": "train.example"}),
+        ("loopback", {}, "directly (loopback)"),
+        ("loopback public", {"ADAPTER_PUBLIC_HOST": "train.example"}, "directly (loopback)"),
+        ("bridge", {"ADAPTER_BIND_HOST": "172.17.0.1"}, "directly (bridge)"),
+        ("public", {"ADAPTER_BIND_HOST": "0.0.0.0", "ADAPTER_PUBLIC_HOST": "train.example"}, "at train.example"),
+        ("public tunnel", {}, "by a relay (a WebSocket, or commands"),
+        ("nothing", {"ADAPTER_PUBLIC_HOST": "train.example"}, "by a relay (commands"),
+        ("loopback bridge", {"AGENTRL_REACH": "relay"}, "by a relay (commands"),
     ],
 )
-def test_ways_by_which_it_does(environ, reach, changes):
-    assert plan(environ, SWE_WHOLE_WHERE="sandbox", SWE_WHOLE_REACH=reach, **changes).problems == ()
+def test_ways_by_which_it_does(environ, reach, changes, way):
+    made = plan(environ, SWE_WHOLE_WHERE="sandbox", SWE_WHOLE_REACH=reach, **changes)
+    assert made.problems == ()
+    assert f"reaches the gateway {way}" in made.abilities[0]
 
 
 def test_a_chosen_part_with_a_missing_sdk_or_a_wrong_setting_is_a_problem(environ, folder):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from mortal import mortal, points
 
 from agentrl.api import ExitStatus, GraderError, SandboxGone, Submission, Task
 
@@ -39,22 +40,11 @@ async def test_tests_that_never_end_are_a_verdict(grader, task, open_sandbox, su
     assert (grade.reward, grade.exit_status) == (0.0, ExitStatus.TESTS_TIMED_OUT)
 
 
-@pytest.mark.parametrize(
-    ("cheat", "restored"),
-    [
-        ("echo 'import sys; sys.exit(0)' >tests/check.py", {"tests/check.py"}),
-        ("echo 'FIVE = -1' >tests/helper.py", {"tests/helper.py"}),
-        ("echo 'import os; os._exit(0)' >tests/sitecustomize.py", {"tests/sitecustomize.py"}),
-        (
-            "mkdir fake; echo >fake/check.py; rm -r tests; ln -s fake tests",
-            {"tests", "tests/check.py", "tests/helper.py"},
-        ),
-    ],
-)
-async def test_edited_tests_do_not_earn(grader, task, open_sandbox, submit, cheat, restored):
+async def test_what_is_put_back_is_listed(grader, task, open_sandbox, submit):
+    cheat = "mkdir fake; echo >fake/check.py; rm -r tests; ln -s fake tests; echo 'raise SystemExit' >conftest.py"
     grade = await grader.grade(task(), await submit(task(), cheat), open_sandbox, timeout_sec=WAIT_SEC)
     assert (grade.reward, grade.exit_status) == (0.0, ExitStatus.UNSOLVED)
-    assert set(grade.restored) == restored
+    assert set(grade.restored) == {"tests", "tests/check.py", "tests/helper.py", "conftest.py"}
 
 
 async def test_what_the_task_names_is_restored(grader, task, open_sandbox, submit):
@@ -79,14 +69,6 @@ async def test_a_forged_end_marker_is_no_verdict(grader, task, open_sandbox, sub
         await grader.grade(task(), submission, open_sandbox, timeout_sec=WAIT_SEC)
 
 
-async def test_printed_markers_do_not_earn(grader, task, open_sandbox, submit):
-    fake = "print('0 ' * 9, 'SOLVED', 'exit_code=0')\ndef add(a, b): return 'PASSED'\n"
-    grade = await grader.grade(
-        task(), await submit(task(), f"cat >calc.py <<'X'\n{fake}\nX"), open_sandbox, timeout_sec=WAIT_SEC
-    )
-    assert grade.reward == 0.0 and "SOLVED" in grade.details["output"]
-
-
 async def test_killing_the_runner_is_no_verdict(grader, task, open_sandbox, submit):
     kill = "import os, signal\nfor pid in (int(p) for p in os.listdir('/proc') if p.isdigit() and p != '1'):\n"
     kill += "    if pid != os.getpid(): os.kill(pid, signal.SIGKILL)\n"
@@ -108,6 +90,15 @@ async def test_a_sandbox_that_dies_in_mid_test_is_an_error(grader, task, open_sa
     with pytest.raises(SandboxGone):
         await grader.grade(slow, grader.gold(slow), open_sandbox, timeout_sec=WAIT_SEC)
     await killer
+
+
+async def test_a_machine_of_the_control_run_that_dies_is_no_verdict(grader, task, open_sandbox):
+    whole = mortal(open_sandbox, number=2)
+    assert (await grader.grade(task(), grader.gold(task()), whole, timeout_sec=WAIT_SEC)).reward == 1.0
+    for last in points(whole.made[1].calls, 6):
+        dying = mortal(open_sandbox, number=2, last=last)
+        with pytest.raises((SandboxGone, GraderError)):
+            await grader.grade(task(), grader.gold(task()), dying, timeout_sec=WAIT_SEC)
 
 
 async def test_the_environment_of_tests_is_fixed(grader, task, open_sandbox):
@@ -134,9 +125,8 @@ def test_a_task_without_gold_has_none(grader, task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", [MEND, "echo '# nothing' >>calc.py"], ids=["solved", "unsolved"])
-async def test_one_submission_graded_twenty_times_gives_twenty_equal_grades(grader, task, open_sandbox, submit, script):
-    submission = await submit(task(), script)
+async def test_one_submission_graded_twenty_times_gives_twenty_equal_grades(grader, task, open_sandbox, submit):
+    submission = await submit(task(), MEND)
     bound = asyncio.Semaphore(3)
 
     async def grade():
@@ -145,7 +135,7 @@ async def test_one_submission_graded_twenty_times_gives_twenty_equal_grades(grad
 
     first, *others = await asyncio.gather(*(grade() for _ in range(20)))
     assert others == [first] * 19
-    assert first.reward == float(script == MEND)
+    assert first.reward == 1.0
 
 
 # ------------------------------------------------------------------------------------------------- test files

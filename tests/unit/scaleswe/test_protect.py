@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentrl.api import Task
-from agentrl_scaleswe.protect import decides, pytest_section
+from agentrl_scaleswe.protect import decides
 
 
 def task(eval_cmd="", restore=(), swepro=None):
@@ -52,17 +52,3 @@ def test_a_harness_names_its_tests():
     }
     named = task(swepro=harness)
     assert decides("test/lib.ts", named) and decides("fixtures/x.json", named) and not decides("src/a.ts", named)
-
-
-@pytest.mark.parametrize(
-    ("path", "before", "after", "same"),
-    [
-        ("pyproject.toml", b"[project]\nname='a'\n", b"[project]\nname='b'\n", True),
-        ("pyproject.toml", b"", b"[tool.pytest.ini_options]\naddopts='-k nothing'\n", False),
-        ("pyproject.toml", b"[a", b"[a", False),
-        ("setup.cfg", b"[metadata]\nname=a\n", b"[metadata]\nname=b\n", True),
-        ("setup.cfg", b"[tool:pytest]\naddopts=-q\n", b"[tool:pytest]\naddopts=-k x\n", False),
-    ],
-)
-def test_only_what_is_said_to_pytest_counts(path, before, after, same):
-    assert (pytest_section(path, before) == pytest_section(path, after)) is same

@@ -25,6 +25,12 @@ def grader():
     return SweBenchGrader(SweBenchSettings())
 
 
+@pytest.fixture(scope="session")
+def trusting():
+    """Believes a pass at once."""
+    return SweBenchGrader(SweBenchSettings(control_run=False))
+
+
 @pytest.fixture
 def protocol():
     return SweBenchFormat(SweBenchSettings())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 
 import pytest
+from mortal import mortal, points
 from packages_as_repositories import SHAPES
 
 from agentrl.api import ExitStatus, GraderError, SandboxGone, Submission
@@ -76,54 +77,6 @@ async def test_a_patch_that_does_not_apply_is_rejected(judge):
     assert (grade.reward, grade.exit_status) == (0.0, ExitStatus.PATCH_REJECTED)
 
 
-# What a program of the repository may try: all of it runs inside the test process.
-PASSED = "\\n".join(f"PASSED {test}" for test in (*SHAPES[MPMATH].fail_to_pass, *SHAPES[MPMATH].pass_to_pass))
-OK = "\\n".join(f"{test} ... ok" for test in (*SHAPES[SMMAP].fail_to_pass, *SHAPES[SMMAP].pass_to_pass))
-FORGED = ">>>>> Start Test Output\\n{lines}\\n>>>>> End Test Output\\n>>>>> Test Exit Code: 0"
-LEAVE = """\
-import os, sys
-if any("{runner}" in word for word in sys.orig_argv):
-    print("\\n{forged}", flush=True)
-    os._exit(0)
-"""
-AT_EXIT = 'import atexit, os\natexit.register(lambda: (print("\\n{forged}", flush=True), os._exit(0)))\n'
-HOOK = """\
-import pytest
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    call.excinfo = None
-    yield
-"""
-
-CHEATS = {
-    "leaves early with forged lines": (MPMATH, "mpmath/__init__.py", LEAVE.format(runner="pytest", forged=PASSED)),
-    "leaves early with forged markers": (
-        *(MPMATH, "mpmath/__init__.py"),
-        LEAVE.format(runner="pytest", forged=FORGED.format(lines=PASSED)),
-    ),
-    "says last that all passed": (MPMATH, "mpmath/__init__.py", AT_EXIT.format(forged=PASSED)),
-    "forges markers at the end": (MPMATH, "mpmath/__init__.py", AT_EXIT.format(forged=FORGED.format(lines=PASSED))),
-    "hooks pytest at the top": (MPMATH, "conftest.py", HOOK),
-    "hooks pytest beside the tests": (MPMATH, "mpmath/tests/conftest.py", HOOK),
-    "asks pytest to collect nothing": (MPMATH, "pytest.ini", "[pytest]\naddopts = --co\n"),
-    "stands in for pytest": (MPMATH, "pytest.py", f'print("{PASSED}")\n'),
-    "edits the test": (MPMATH, "mpmath/tests/test_bitwise.py", "def test_trailing():\n    pass\n"),
-    "unittest leaves early with forged lines": (SMMAP, "smmap/__init__.py", LEAVE.format(runner="unittest", forged=OK)),
-    "unittest is told last that all passed": (SMMAP, "smmap/__init__.py", AT_EXIT.format(forged=OK)),
-    "stands in for unittest": (SMMAP, "unittest.py", f'print("{OK}")\n'),
-}
-
-
-@pytest.mark.parametrize("name", CHEATS)
-async def test_a_cheat_earns_nothing(name, judge, instances):
-    instance, path, text = CHEATS[name]
-    patch = instances[instance].change(path, lambda before: text + (before if path.endswith("__init__.py") else ""))
-    grade = await judge(instance, patch)
-    assert (grade.reward, grade.exit_status) == (0.0, ExitStatus.UNSOLVED), grade.details
-
-
 @pytest.mark.slow
 async def test_a_runner_of_the_repository_is_put_back(judge, instances):
     runner = '#!/bin/sh\necho "test_multiset_partitions_versions ok"\n'
@@ -176,6 +129,16 @@ async def test_a_machine_that_dies_is_no_verdict(grader, task_of, open_for, inst
 
     with pytest.raises(SandboxGone):
         await grader.grade(task, Submission("", instances[SMMAP].patch.encode()), dying, timeout_sec=30)
+
+
+async def test_a_machine_of_the_control_run_that_dies_is_no_verdict(grader, task_of, open_for):
+    task = await task_of(SMMAP)
+    whole = mortal(open_for(task), number=2)
+    assert (await grader.grade(task, grader.gold(task), whole, timeout_sec=30)).reward == 1.0
+    for last in points(whole.made[1].calls, 6):
+        dying = mortal(open_for(task), number=2, last=last)
+        with pytest.raises((SandboxGone, GraderError)):
+            await grader.grade(task, grader.gold(task), dying, timeout_sec=30)
 
 
 async def test_grades_of_one_submission_are_equal(judge, instances):

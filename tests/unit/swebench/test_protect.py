@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentrl_swebench.protect import deciding, touched
+from agentrl.api import touched
+from agentrl_swebench.protect import deciding
 
 PATCH = "diff --git a/src/_pytest/a.py b/src/_pytest/a.py\n--- a/src/_pytest/a.py\n+++ b/src/_pytest/a.py\n@@ -1 +1 @@\n-a\n+b\n"
 RENAME = (
@@ -28,18 +29,18 @@ def test_a_patch_names_its_paths():
     ],
 )
 def test_it_decides(path):
-    assert deciding([path], patch="", test_patch=PATCH, command="PYTHONWARNINGS=x bin/test -C a.py") == [path]
+    assert deciding(patch="", test_patch=PATCH, command="PYTHONWARNINGS=x bin/test -C a.py")(path)
 
 
 @pytest.mark.parametrize(
     "path", ["src/a.py", "src/latest.py", "testimony/a.py", "a.py", "docs/conftest.md", "pkg/pytest.py"]
 )
 def test_it_does_not(path):
-    assert deciding([path], patch="", test_patch=PATCH, command="pytest --doctest-modules a.py") == []
+    assert not deciding(patch="", test_patch=PATCH, command="pytest --doctest-modules a.py")(path)
 
 
 def test_the_solution_may_touch_what_looks_like_a_test_but_not_the_tests_themselves():
     gold = PATCH + "--- a/setup.cfg\n+++ b/setup.cfg\n"
-    changed = ["src/_pytest/a.py", "setup.cfg", "conftest.py"]
-    assert deciding(changed, patch=gold, test_patch="", command="") == ["conftest.py"]
-    assert deciding(["src/_pytest/a.py"], patch=gold, test_patch=PATCH, command="") == ["src/_pytest/a.py"]
+    decides = deciding(patch=gold, test_patch="", command="")
+    assert [*map(decides, ("src/_pytest/a.py", "setup.cfg", "conftest.py"))] == [False, False, True]
+    assert deciding(patch=gold, test_patch=PATCH, command="")("src/_pytest/a.py")

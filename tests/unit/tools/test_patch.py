@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentrl.errors import PatchError, PatchRejected, PatchTooLarge
+from agentrl.tools.git import freeze_start, prune_future
 from agentrl.tools.patch import (
     apply_patch,
     capture_patch,
@@ -157,6 +158,10 @@ async def test_missing_git_says_so(sandbox, base):
         await capture_patch(sandbox, REPO, base)
     with pytest.raises(PatchError, match="git is not installed"):
         await read_base(sandbox, REPO)
+    with pytest.raises(PatchError, match="git is not installed"):
+        await freeze_start(sandbox, REPO)
+    with pytest.raises(PatchError, match="git is not installed"):
+        await prune_future(sandbox, REPO)
 
 
 async def test_a_patch_that_does_not_apply_leaves_the_base(sandbox, base):

@@ -144,7 +144,7 @@ class Server:
         self.commands[pid] = command
         for fd, tail in command.pipes:
             os.set_blocking(fd, False)
-            self.selector.register(fd, selectors.EVENT_READ, self.puller(fd, tail))
+            self.selector.register(fd, selectors.EVENT_READ, self.puller(fd, tail, owned=True))
         if feed is not None:
             self.feed(feed, payload)
 
@@ -157,8 +157,8 @@ class Server:
 
     # ---------------------------------------------------------------------------------------------------- the pipes
 
-    def puller(self, fd: int, tail: Tail) -> Callable[[int], None]:
-        """Reads ``fd`` into ``tail`` once."""
+    def puller(self, fd: int, tail: Tail, *, owned: bool = False) -> Callable[[int], None]:
+        """Reads ``fd`` into ``tail`` once. At the end of a pipe that is ``owned`` by a command its number stays taken until then."""
 
         def pull(_events: int) -> None:
             try:
@@ -169,7 +169,8 @@ class Server:
                 tail.add(data)
             else:
                 self.selector.unregister(fd)
-                os.close(fd)
+                if not owned:
+                    os.close(fd)
 
         return pull
 
@@ -195,6 +196,7 @@ class Server:
     def drain(self, fd: int, tail: Tail) -> None:
         """What the pipe holds now. Whoever still has it open writes for nobody from here on, but gets no SIGPIPE."""
         if fd not in self.selector.get_map():
+            os.close(fd)
             return
         waiting = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]
         while waiting > 0:

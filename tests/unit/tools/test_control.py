@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from agentrl_scaleswe.control import read_command, sabotaged
+from agentrl.tools.control import read_command
+from agentrl.tools.sabotage import sabotaged
 
 
 @pytest.mark.parametrize(

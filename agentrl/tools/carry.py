@@ -1,4 +1,7 @@
-"""Carries connections made inside a sandbox to a port of the host's loopback, and to nothing else."""
+"""Carries connections made inside a sandbox to a port of the host's loopback, and to nothing else.
+
+For backends that can put a listening socket into a sandbox's network and serve it from outside.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from contextlib import suppress
 CHUNK = 64 << 10
 
 
-class Relay:
-    """One listening socket of a sandbox, served by the host."""
+class CarriedPort:
+    """One listening socket of a sandbox, served by the host: what connects there speaks with ``127.0.0.1:port`` here."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -1,0 +1,92 @@
+"""An event loop on a thread of its own, for an SDK whose client works only in the loop that made it. Knows nothing of the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from agentrl.api import SandboxError
+
+T = TypeVar("T")
+
+
+class OwnerLoop:
+    """Runs coroutines in one loop, whichever loop asks. Its thread starts with the first of them, and again after :meth:`stop`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+
+    async def run(
+        self, work: Coroutine[Any, Any, T], *, undo: Callable[[T], Coroutine[Any, Any, object]] | None = None
+    ) -> T:
+        """Await ``work`` over there. If we are cancelled, so is it, and we leave when it has ended; what it made all the same
+        goes to ``undo``. Raises: what ``work`` raises; SandboxError when the loop was stopped meanwhile."""
+        owner = self._started()
+        if owner is asyncio.get_running_loop():
+            return await work
+        outcome: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(owner.create_task(work))
+            tasks[0].add_done_callback(lambda task: _settle(task, outcome))
+
+        owner.call_soon_threadsafe(begin)
+        waiter = asyncio.wrap_future(outcome)
+        try:
+            return await asyncio.shield(waiter)
+        except asyncio.CancelledError:
+            if not waiter.done():
+                owner.call_soon_threadsafe(lambda: tasks[0].cancel())
+                await _ended(waiter)
+            if waiter.exception() is None and undo is not None:
+                await asyncio.shield(self.run(undo(waiter.result())))
+            raise
+
+    async def stop(self) -> None:
+        """Cancel what still runs there, and end the thread."""
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None:
+            loop, thread = running
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(thread.join)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._running is None:
+                ready: Future[asyncio.AbstractEventLoop] = Future()
+                thread = threading.Thread(target=_main, args=(ready,), name=self._name, daemon=True)
+                thread.start()
+                self._running = ready.result(), thread
+            return self._running[0]
+
+
+def _main(ready: Future[asyncio.AbstractEventLoop]) -> None:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        ready.set_result(loop)
+        loop.run_forever()
+
+
+def _settle(task: asyncio.Task[T], outcome: Future[T]) -> None:
+    if task.cancelled():
+        outcome.set_exception(SandboxError("the backend was closed meanwhile"))
+    elif (error := task.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(task.result())
+
+
+async def _ended(waiter: asyncio.Future[T]) -> None:
+    """Wait for its end through any number of cancellations: the caller passes one on anyway."""
+    while not waiter.done():
+        try:
+            await asyncio.wait({waiter})
+        except asyncio.CancelledError:
+            continue

@@ -1,0 +1,76 @@
+"""Containers of an engine: started so that none is forgotten, and deleted for good."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import aiodocker
+from aiodocker.containers import DockerContainer
+
+from agentrl.api import ImageUnavailable, SandboxError, SandboxRefused, SandboxTransient
+from agentrl_docker.engine import NO_ANSWER, meaning, speaking
+
+OURS = re.compile(r"agentrl-[0-9a-f]{16}")
+_LOOKS_SEC = (0.0, 1.0, 3.0)  # waits before looking for a container whose creation was never confirmed
+_REMOVAL_POLLS, _POLL_SEC = 200, 0.05
+
+
+class Containers:
+    """Start and remove, on the engine of ``client``."""
+
+    def __init__(self, client: aiodocker.Docker) -> None:
+        self._client = client
+
+    async def start(self, name: str, body: Mapping[str, Any]) -> DockerContainer:
+        """Create and start. When it fails :meth:`remove` what may be there; then asking again is safe.
+
+        Raises: ImageUnavailable, SandboxRefused, SandboxTransient.
+        """
+        what = f"starting {name} from {body['Image']}"
+        try:
+            container = await self._client.containers.create(dict(body), name=name)
+            await container.start()
+        except aiodocker.DockerError as error:
+            raise _no_start(error, what) from error
+        except (TimeoutError, OSError) as error:
+            raise SandboxTransient(f"{what}: the Docker engine did not answer in time") from error
+        return container
+
+    async def clear(self, starting: asyncio.Task[DockerContainer], name: str) -> None:
+        """Delete what ``starting`` made, or may still be making: an engine goes on with a call that nobody waits for."""
+        await asyncio.wait([starting])
+        uncertain = starting.cancelled() or isinstance(starting.exception(), SandboxTransient)
+        for delay in _LOOKS_SEC if uncertain else _LOOKS_SEC[:1]:
+            await asyncio.sleep(delay)
+            await self.remove(name)
+
+    async def remove(self, name: str) -> None:
+        """Kill and delete with its volumes; not found is success. Raises: SandboxError."""
+        container = self._client.containers.container(name)
+        with speaking(f"deleting {name}"):
+            for _ in range(_REMOVAL_POLLS):
+                try:
+                    await container.delete(force=True, v=True)
+                except aiodocker.DockerError as error:
+                    if error.status == 404:
+                        return
+                    if error.status != 409:  # somebody else is at it
+                        raise
+                else:
+                    return
+                await asyncio.sleep(_POLL_SEC)
+        raise SandboxTransient(f"{name} is being removed, and does not go")
+
+
+def _no_start(error: aiodocker.DockerError, what: str) -> SandboxError:
+    words = error.message.lower()
+    if error.status == NO_ANSWER:
+        return SandboxTransient(f"{what}: {error.message}")
+    if "executable file not found" in words or '"sh"' in words:
+        return SandboxRefused(f"{what}: commands need sh and bash, and the image has no sh: {error.message}")
+    if error.status == 404 and "image" in words:
+        return ImageUnavailable(f"{what}: it was removed meanwhile: {error.message}")
+    return meaning(error, what)

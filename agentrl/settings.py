@@ -79,7 +79,8 @@ def _variable(cls: type[PluginSettings], name: str, info: FieldInfo) -> Variable
         raise SettingsError(
             f'{cls.__module__}.{cls.__name__}.{name} needs Field(…, validation_alias="VARIABLE", description="…")'
         )
-    secret = "SecretStr" in str(info.annotation) or alias.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD"))
+    named_so = alias.endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")) and not alias.endswith("_METADATA_KEY")
+    secret = "SecretStr" in str(info.annotation) or named_so
     default = None if info.is_required() else info.get_default(call_default_factory=True)
     return Variable(alias, name, "" if secret else spelled(default), info.description, secret)
 

@@ -40,9 +40,9 @@ class Stopping:
             self._tell("stopping: sandboxes are being deleted (a second signal hurries)")
             running.cancel()
             return
-        self._tell("hurrying: what is left in a few seconds is for agentrl gc")
-        self.hurry()
         unhandle()
+        self.hurry()
+        self._tell("hurrying: what is left in a few seconds is for agentrl gc")
 
 
 def run_stoppable(main: Callable[[Stopping], Coroutine[Any, Any, T]], tell: Callable[[str], None]) -> T:

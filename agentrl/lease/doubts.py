@@ -12,11 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentrl.errors import SandboxError
+from agentrl.errors import SandboxError, SandboxGone
 from agentrl.lease.hurry import Hurry
 from agentrl.lease.ledger import Ledger
-from agentrl.lease.limits import Slot
 from agentrl.lease.retries import retry_delay
+from agentrl.lease.slots import Slot
 from agentrl.sandbox import SandboxBackend
 from agentrl.types import SandboxInfo
 
@@ -103,6 +103,8 @@ class Doubts:
     async def _delete_one(self, key: str, sandbox_id: str) -> Exception | None:
         try:
             await self.backend.delete(sandbox_id)
+        except SandboxGone:
+            pass
         except (SandboxError, OSError) as error:
             logger.warning("%s was made, nobody got it, and deleting it failed: %s", sandbox_id, error)
             return error

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agentrl.errors import SandboxError, SandboxTransient
+from agentrl.errors import SandboxError, SandboxGone, SandboxTransient
 from agentrl.lease.doubts import KEY_LABEL, RUN_LABEL
 from agentrl.lease.ledger import Ledger
 from agentrl.lease.retries import retry_delay
@@ -98,6 +98,8 @@ async def _delete(backend: SandboxBackend, garbage: Garbage, room: asyncio.Semap
         for attempt in range(ATTEMPTS):
             try:
                 await backend.delete(garbage.id)
+            except SandboxGone:
+                break
             except SandboxTransient as error:
                 garbage = replace(garbage, error=str(error))
                 if attempt + 1 < ATTEMPTS:
@@ -105,8 +107,10 @@ async def _delete(backend: SandboxBackend, garbage: Garbage, room: asyncio.Semap
             except (SandboxError, OSError) as error:
                 return replace(garbage, error=str(error) or type(error).__name__)
             else:
-                return replace(garbage, error="")
-    return garbage
+                break
+        else:
+            return garbage
+    return replace(garbage, error="")
 
 
 def _settle(ledger: Ledger, gone: Collection[str], keys: Mapping[str, str]) -> None:

@@ -72,7 +72,7 @@ class Lease:
         """One machine for the block, closed when it ends however it ends. ``spec.layers`` are baked first.
 
         ``lifetime_sec``, counted from this call: when it dies by itself, whatever became of us; ``patience_sec``: how long to try
-        (None: as long). The ``urgent`` are served first.
+        (None: as long). The ``urgent`` are served first, but never with what was started ahead.
 
         Raises: what baking or the last attempt to create raised, SandboxThrottled when patience ran out before. An error of
         closing is logged, never raised: it must not hide the block's own; it is tried again until :meth:`aclose`, the ledger
@@ -107,7 +107,7 @@ class Lease:
     async def _machine(self, wish: Wish) -> Machine:
         self._keep()
         wish = await self._starter.bake(wish)
-        if machine := await self._warm.take(wish.spec, wish.ends_at):
+        if not wish.urgent and (machine := await self._warm.take(wish.spec, wish.ends_at)):
             self._ledger.taken(machine.sandbox.id, rollout_id=wish.rollout_id)
             return machine
         return await self._starter.start(wish)

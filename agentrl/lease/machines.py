@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from agentrl.errors import SandboxGone
 from agentrl.lease.hurry import Hurry
 from agentrl.lease.ledger import Ledger
-from agentrl.lease.limits import Slot
 from agentrl.lease.retries import retry_delay
+from agentrl.lease.slots import Slot
 from agentrl.sandbox import Sandbox
 from agentrl.types import SandboxSpec
 

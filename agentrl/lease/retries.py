@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agentrl.errors import SandboxError, SandboxRefused, SandboxThrottled, SandboxTransient
-from agentrl.lease.limits import Pace
+from agentrl.lease.pace import Pace
 
 BACKOFF_SEC = 4.0
 BACKOFF_CAP_SEC = 60.0
@@ -24,9 +24,11 @@ OUTAGE_SEC = 120.0
 OUTAGE_FAILURES = 16
 
 
-def retry_delay(error: Exception, attempt: int, *, first_sec: float = BACKOFF_SEC) -> float:
-    """Seconds to wait: full jitter under an exponential cap, and never less than the provider asked for."""
-    jitter = random.uniform(0.0, min(BACKOFF_CAP_SEC, first_sec * 2 ** min(attempt, 30)))
+def retry_delay(error: Exception, attempt: int, *, first_sec: float | None = None) -> float:
+    """Seconds to wait: full jitter under a cap that doubles from ``first_sec`` (None: of creations), and never less than the
+    provider asked for."""
+    first = BACKOFF_SEC if first_sec is None else first_sec
+    jitter = random.uniform(0.0, min(BACKOFF_CAP_SEC, first * 2 ** min(attempt, 30)))
     wish = error.retry_after_sec if isinstance(error, SandboxThrottled) else None
     return jitter if wish is None else wish + jitter
 

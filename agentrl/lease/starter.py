@@ -18,9 +18,10 @@ from agentrl.errors import SandboxRefused, SandboxThrottled, SandboxTransient
 from agentrl.lease.doubts import KEY_LABEL, RUN_LABEL, Doubts
 from agentrl.lease.hurry import Hurry
 from agentrl.lease.ledger import Ledger
-from agentrl.lease.limits import Limits, Slot
+from agentrl.lease.limits import Limits
 from agentrl.lease.machines import CLOSE_SEC, Machine, Machines
 from agentrl.lease.retries import Brake, Outage, retry_delay
+from agentrl.lease.slots import Slot
 from agentrl.sandbox import Sandbox, SandboxBackend
 from agentrl.types import SandboxSpec
 
@@ -74,11 +75,13 @@ class Starter:
         async def prepare() -> SandboxSpec:
             return replace(spec, image=await self.backend.prepare(spec.image, spec.resources, spec.layers), layers=())
 
-        return replace(wish, spec=await self._in_time(wish, lambda tell: self._retried(wish, prepare, tell)))
+        late = "its layers were not baked"
+        return replace(wish, spec=await self._in_time(wish, late, lambda tell: self._retried(wish, prepare, tell)))
 
     async def start(self, wish: Wish) -> Machine:
         """A machine. Raises: what the last attempt raised; SandboxThrottled when there was no time for another."""
-        return await self._in_time(wish, lambda tell: self._start(wish, tell))
+        limits = f"SWE_BOOT_CONCURRENCY, SWE_BOOTS_PER_SEC or SWE_MAX_SANDBOXES ({self.limits.live.count})"
+        return await self._in_time(wish, f"{limits} left no room", lambda tell: self._start(wish, tell))
 
     async def start_ahead(self, wish: Wish) -> Machine | None:
         """One attempt at a machine for which nobody has to wait; None when somebody would. Raises: like :meth:`start`."""
@@ -88,7 +91,7 @@ class Starter:
         live = limits.live.try_acquire()
         try:
             starting = limits.starting.try_acquire() if live else None
-            return await self._once(wish, live, starting) if live and starting else None
+            return await self._once(wish, live, await self._paced(starting)) if live and starting else None
         except SandboxThrottled as error:
             self._brake.throttled(error)
             raise
@@ -109,10 +112,9 @@ class Starter:
 
     # --------------------------------------------------------------------------------------------------- attempts
 
-    async def _in_time(self, wish: Wish, work: Callable[[Callable[[str], None]], Awaitable[T]]) -> T:
-        told = [
-            f"SWE_BOOT_CONCURRENCY, SWE_BOOTS_PER_SEC or SWE_MAX_SANDBOXES ({self.limits.live.count}) leave no room"
-        ]
+    async def _in_time(self, wish: Wish, late: str, work: Callable[[Callable[[str], None]], Awaitable[T]]) -> T:
+        """What ``work`` returns, unless the wish is given up before: then ``late`` is why, or what ``work`` told last."""
+        told = [late]
         started = time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, wish.give_up_at - started)) as limit:
@@ -139,7 +141,9 @@ class Starter:
             held.release()
 
     async def _starting(self, wish: Wish) -> Slot:
-        slot = await self.limits.starting.acquire(urgent=wish.urgent)
+        return await self._paced(await self.limits.starting.acquire(urgent=wish.urgent))
+
+    async def _paced(self, slot: Slot) -> Slot:
         try:
             await self.limits.pace.wait()
         except BaseException:

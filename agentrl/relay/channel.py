@@ -34,13 +34,14 @@ _log = logging.getLogger(__name__)
 async def by_websocket(streams: Streams, program: Program, opened: asyncio.Event) -> None:
     """Exchange messages until the connection is cut, or cannot be had. ``opened`` is set once the program has answered.
 
-    Raises: SandboxGone, SandboxRefused.
+    Raises: SandboxGone.
     """
     try:
         address = await program.sandbox.port_url(program.websocket)
         if address is None:
             return
-        async with aiohttp.ClientSession() as session:
+        # The way out of here may be a proxy, which only the environment knows.
+        async with aiohttp.ClientSession(trust_env=True) as session:
             async with asyncio.timeout(CONNECT_SEC):
                 socket = await _connect(session, *address)
                 await socket.send_bytes(program.token.encode() + streams.pipe.word())
@@ -52,7 +53,7 @@ async def by_websocket(streams: Streams, program: Program, opened: asyncio.Event
                 await first(_tell(streams, socket, confirmed_by(greeting)), _listen(streams, socket))
             finally:
                 await _close(socket)
-    except (SandboxGone, SandboxRefused):
+    except SandboxGone:
         raise
     except (aiohttp.ClientError, OSError, Violation, SandboxError) as error:
         # Only what kind of error: its text may carry the provider's token.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from agentrl.relay.inside.streams import Refused
+from agentrl.relay.inside.carry import Refused
 
 MAX_HEAD = 64 << 10
 _ANSWER = b"HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"

@@ -11,7 +11,7 @@ import json
 import secrets
 import zipfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 from agentrl.errors import SandboxError, SandboxRefused
@@ -24,7 +24,7 @@ ANSWER_SEC = 30.0
 _GOODBYE_SEC = 10.0
 _NO_PROGRAM = 3
 _NO_PYTHON = 127
-_MODULES = ("__init__", "pipe", "streams", "websocket", "program")
+_MODULES = ("__init__", "pipe", "streams", "carry", "websocket", "program")
 _MAIN = "from inside.program import main\nmain()\n"
 # Pythons that images are known to have beside their PATH come last.
 _START = """for python in python3 python /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3; do
@@ -46,7 +46,7 @@ class Program:
 
     sandbox: Sandbox
     folder: str
-    token: str
+    token: str = field(repr=False)
     python: str
     port: int
     websocket: int

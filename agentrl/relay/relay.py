@@ -14,8 +14,9 @@ from types import TracebackType
 from agentrl.errors import SandboxError
 from agentrl.relay.channel import by_polls, by_websocket, first
 from agentrl.relay.gate import Gate
+from agentrl.relay.inside.carry import carry
 from agentrl.relay.inside.pipe import Pipe
-from agentrl.relay.inside.streams import Stream, Streams, carry
+from agentrl.relay.inside.streams import Stream, Streams
 from agentrl.relay.launch import Program, ProgramLost, launch
 from agentrl.sandbox import Sandbox
 

@@ -148,5 +148,10 @@ def remarks(settings: Settings) -> Iterator[str]:
     yield from grading_time(settings)
     if settings.group_size == 1:
         yield "AGENTRL_GROUP_SIZE=1: a group of one has no baseline, so nothing will be learnt"
+    if 0 < settings.max_sandboxes < settings.concurrency:
+        yield (
+            f"SWE_MAX_SANDBOXES ({settings.max_sandboxes}) is less than SWE_CONCURRENCY ({settings.concurrency}): "
+            "the time that rollouts wait for a sandbox counts as theirs"
+        )
     if settings.bind_host not in LOOPBACK:
         yield f"the gateway listens on {settings.bind_host}: other machines can call it, with a session's token"

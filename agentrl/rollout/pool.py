@@ -35,20 +35,19 @@ async def run_groups(
     for each new one as it ends; ``waiting`` as one starts, with the tasks of those that have not, in order. When cancelled,
     all running rollouts are cancelled and awaited."""
     bound = asyncio.Semaphore(concurrency)
-    queue: deque[Task] = deque()
+    ids = [[RolloutId(iteration, g, member) for member in range(group_size)] for g in range(len(tasks))]
+    queue = deque(task for task, group in zip(tasks, ids, strict=True) for name in group if str(name) not in done)
 
     async def one(task: Task, rollout_id: RolloutId) -> Rollout:
         if str(rollout_id) in done:
             return done[str(rollout_id)]
-        queue.append(task)
         async with bound:
-            queue.popleft()  # the bound is fair
+            queue.popleft()  # the bound is fair: it is this one's turn
             waiting(queue)
             rollout = await with_retries(task, rollout_id, run_one)
         finished(rollout)
         return rollout
 
-    ids = [[RolloutId(iteration, g, member) for member in range(group_size)] for g in range(len(tasks))]
     async with asyncio.TaskGroup() as running:
         jobs = [
             [running.create_task(one(task, rollout_id)) for rollout_id in group]

@@ -59,7 +59,8 @@ class GuestGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, folder or link inside, as lstat(2) tells it. ``target``: of a link, else empty."""
+    """A file, folder or link inside, as lstat(2) tells it. ``target``: of a link, else empty; ``beyond``: the mode of what a link
+    leads to (0: nothing), else ``mode``."""
 
     path: str
     mode: int
@@ -68,6 +69,7 @@ class Entry:
     gid: int
     mtime: float
     target: str = ""
+    beyond: int = 0
 
 
 class Process:
@@ -146,6 +148,7 @@ class Guest:
         self.destroyed = False
         self.two_users = two_users()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.pid = process.pid
         self._process, self._sock = process, sock
         self._number = 0
         self._processes: dict[int, Process] = {}

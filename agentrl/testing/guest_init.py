@@ -42,6 +42,7 @@ class Init:
         wake, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the kernel drops for the first process, as all others
         say(self.sock, {"ready": True})
         while True:
             ready = set(select.select([self.sock.fileno(), wake, *self.starting.values()], [], [])[0])
@@ -237,7 +238,10 @@ def pour(fd: int, data: bytes) -> None:
 def describe(path: str) -> dict[str, object]:
     """One entry, links not followed."""
     info = os.lstat(path)
-    target = str(Path(path).readlink()) if stat.S_ISLNK(info.st_mode) else ""
+    target, beyond = "", info.st_mode
+    if stat.S_ISLNK(info.st_mode):
+        target = os.readlink(path)  # noqa: PTH115 -- a Path would tidy it
+        beyond = os.stat(path).st_mode if os.path.exists(path) else 0  # noqa: PTH110, PTH116
     return {
         "path": path,
         "mode": info.st_mode,
@@ -246,6 +250,7 @@ def describe(path: str) -> dict[str, object]:
         "gid": info.st_gid,
         "mtime": info.st_mtime,
         "target": target,
+        "beyond": beyond,
     }
 
 

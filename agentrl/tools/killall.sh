@@ -1,7 +1,7 @@
 # Kill processes until none is left, with nothing but a shell and /proc. Run as: sh -c THIS sh [TAG [PID]]
 #
 # Without TAG: everything but pid 1, this shell, the processes above it (the exec server), those that keep its output (wired.sh
-# says in AGENTRL_EXEC which) and kernel threads.
+# says in AGENTRL_TREE which) and kernel threads.
 # With TAG: what has TAG in its environment or is PID, and all below that. Stdout: how many were killed; exit code 1: some survive.
 set -u
 tag=${1-} root=${2-}
@@ -22,13 +22,13 @@ while [ "${parent:-0}" -gt 1 ]; do
     spared="$spared$parent "
     parent "$parent"
 done 2>/dev/null
-keepers=$(printf %s "${AGENTRL_EXEC-}" | tr . ' ')
+keepers=$(printf %s "${AGENTRL_TREE-}" | tr . ' ')
 spared="$spared$keepers "
 
 victims() {
     tagged=' '
     [ -z "$tag" ] || tagged="$root "$(grep -sl "$tag" /proc/[0-9]*/environ | tr -c '0-9' ' ')
-    found= tree=$tagged more=1
+    found= missed= tree=$tagged more=1
     # Children may have lower numbers than their parents: until a round adds nothing.
     while [ -n "$more" ]; do
         more=
@@ -36,7 +36,11 @@ victims() {
             pid=${folder#/proc/}
             case "$spared$found " in *" $pid "*) continue ;; esac
             parent "$pid"
-            [ -n "$alive" ] || continue
+            if [ -z "$alive" ]; then
+                # Listed and dead by now: it may have left a child that was not listed yet.
+                case $dead in *" $pid "*) ;; *) dead="$dead$pid " missed=1 ;; esac
+                continue
+            fi
             case " $keepers " in *" $parent "*) continue ;; esac
             if [ -n "$tag" ]; then case " $tree $found " in *" $pid "* | *" $parent "*) ;; *) continue ;; esac; fi
             found="$found $pid" more=$tag
@@ -44,10 +48,10 @@ victims() {
     done 2>/dev/null
 }
 
-killed=' ' rounds=0
+killed=' ' dead=' ' rounds=0
 while :; do
     victims
-    [ -n "$found" ] || break
+    [ -n "$found$missed" ] || break
     for pid in $found; do
         # Stopped first: what is stopped forks no more.
         kill -STOP "$pid"
@@ -56,6 +60,7 @@ while :; do
     for pid in $found; do kill -KILL "$pid"; done 2>/dev/null
     rounds=$((rounds + 1))
     if [ $rounds -gt 100 ]; then
+        [ -n "$found" ] || break
         for pid in $found; do printf '%s %s\n' "$pid" "$(tr '\000' ' ' <"/proc/$pid/cmdline")"; done >&2
         exit 1
     fi

@@ -83,11 +83,13 @@ class WiredSandbox:
 
     async def port_url(self, port: int) -> tuple[str, Mapping[str, str]] | None:
         """See :meth:`agentrl.sandbox.Sandbox.port_url`."""
+        self._line.check_open()
         port_url = self._port_url
         return await self._line.once(lambda: port_url(port)) if port_url else None
 
     async def keep_alive(self) -> None:
         """See :meth:`agentrl.sandbox.Sandbox.keep_alive`."""
+        self._line.check_open()
         if self._refresh is not None:
             await self._line.once(self._refresh)
 

@@ -85,7 +85,7 @@ become() {
         export "${_variable#AGENTRL_ENV_}=$_value"
     done
     # The mark of its tree, and for killall.sh who keeps its output.
-    export AGENTRL_EXEC=$_name.$_keepers
+    export AGENTRL_TREE=$_name.$_keepers
     printf -v _command %b "$AGENTRL_COMMAND"
     [[ ! -e $_folder/stop ]] || exit 137
     # The kernel takes no argument of more than 128 KiB.
@@ -123,6 +123,7 @@ supervise() {
     exec 8<&- 9<&-
     # A one-time code over the exit code: whoever sees it cannot make another.
     _line="$((_key_a * _code + _key_b)) $_code $_out $_kept"
+    # First to whoever waits; the file makes good for an answer that is lost.
     say "$_line"
     until say "$_line" >"$_folder/exit.new" && mv "$_folder/exit.new" "$_folder/exit"; do
         # The disk is full, or nobody wants to know any more.
@@ -175,46 +176,43 @@ launch() {
     exec 8<&"${_supervisor[0]}"
     say go >&"${_supervisor[1]}"
     if (($#)); then rm -rf "${@/#/${_folder%/*}/.agentrl-}" >/dev/null & fi
-    if read -r -t "$((_tenths / 10)).$((_tenths % 10))" -u 8 _line; then
-        answer $_line
-        # It has told us first, but its file is what a lost answer is made good with.
-        wait "$_supervisor_PID"
-    else
-        watch 0
-    fi
+    if read -r -t "$((_tenths / 10)).$((_tenths % 10))" -u 8 _line; then answer $_line; else watch 0; fi
 }
 
+# peek NAME: the first line of one of our files into $_peeked; what has become a FIFO meanwhile holds nobody up.
+peek() { [[ -f $_folder/$1 ]] && read -r _peeked <"$_folder/$1"; }
+
 lost() {
-    local _pid _state
+    local _peeked _state
     if [[ ! -d $_folder ]]; then return 0; fi
-    if ! read -r _pid <"$_folder/pid"; then ((++_absent > 100)) && return; fi
-    read -r _ _ _state _ <"/proc/$_pid/stat" || return 0
+    if ! peek pid; then ((++_absent > 30)) && return; fi
+    read -r _ _ _state _ <"/proc/$_peeked/stat" || return 0
     [[ $_state == [ZX] ]]
 }
 
 watch() {
-    local _line _absent=0 _tick=0
+    local _peeked _absent=0 _tick=0
     SECONDS=0
-    until [[ -f $_folder/exit ]] && read -r -t 5 _line <"$_folder/exit"; do
+    until peek exit; do
         # Asked again: it may have ended in between.
-        if lost && [[ ! -e $_folder/exit ]]; then say lost . && return; fi
+        if lost && ! peek exit; then say lost . && return; fi
         if ((_tick++ >= $1 || SECONDS > $1 / 10)); then say running . && return; fi
         sleep 0.1 || sleep 1
     done
-    answer $_line
+    answer $_peeked
 }
 
 ended() { [[ -e $_folder/exit ]] || lost; }
 
 stop() {
-    local _absent=0 _round _child
+    local _peeked _absent=0 _round _child
     if mkdir -m 700 "$_folder"; then say stopped . && return; fi
     # The folder may be another user's: no file of it is written or believed.
     mkdir "$_folder/stop"
     for ((_round = 0; _round < 100; _round++)); do
         _child=
-        if ! ended && read -r -t 5 _child <"$_folder/child" && ! owned_alike "$_folder" "/proc/$_child"; then _child=; fi
-        killall "AGENTRL_EXEC=$_name" $_child >/dev/null
+        if ! ended && peek child && owned_alike "$_folder" "/proc/$_peeked"; then _child=$_peeked; fi
+        killall "AGENTRL_TREE=$_name" $_child >/dev/null
         if ended; then say stopped . && return; fi
         sleep 0.05 || sleep 1
     done

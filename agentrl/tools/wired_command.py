@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
-from agentrl.errors import SandboxError, SandboxGone, SandboxRefused
+from agentrl.errors import SandboxError, SandboxGone, SandboxRefused, SandboxTransient
 from agentrl.tools.rawgit import script
 from agentrl.tools.wired_line import FILES_SEC, LATE_SEC, Line, plain
 from agentrl.types import ExecResult
@@ -89,14 +89,12 @@ async def run_command(line: Line, command: Command, *, timeout_sec: float, litte
         if sum(map(len, (*env, *env.values()))) > _ENV_BYTES:
             stage = Stage(line, deadline + LATE_SEC)
             env = await _carried(stage, command)
-        said = await _watched(job, env, deadline, litter)
-        timed_out = said == ["running"]
-        if timed_out:
-            said = await _stopped(job)
-        return await _result(job, said, timed_out=timed_out)
-    except (asyncio.CancelledError, SandboxError) as error:
-        if not isinstance(error, SandboxGone | SandboxRefused):
-            await asyncio.shield(_abandon(job))
+        said = await _launched(job, env, deadline, litter)
+        return await _followed(job, said, deadline)
+    except (SandboxGone, SandboxRefused, SandboxTransient):
+        raise
+    except (asyncio.CancelledError, SandboxError):
+        await asyncio.shield(_abandon(job))
         raise
     finally:
         litter.append(job.name)
@@ -157,12 +155,13 @@ async def _carried(stage: Stage, command: Command) -> dict[str, str]:
     return carried
 
 
-async def _watched(job: _Job, env: dict[str, str], deadline: float, litter: list[str]) -> list[str]:
-    """Launch and wait: what was said at the end, or ``running`` at the deadline."""
+def _left_sec(deadline: float) -> float:
+    return max(0.0, min(POLL_SEC, deadline - time.monotonic()))
 
-    def left_sec() -> float:
-        return max(0.0, min(POLL_SEC, deadline - time.monotonic()))
 
+async def _launched(job: _Job, env: dict[str, str], deadline: float, litter: list[str]) -> list[str]:
+    """Launch, and wait for as long as one call may take: what was said then."""
+    left_sec = partial(_left_sec, deadline)
     old = tuple(litter[:_LITTER])
     keyed = {**env, "AGENTRL_KEY": f"{job.key[0]} {job.key[1]} {job.end}"}
     said = await job.line.say(
@@ -170,12 +169,22 @@ async def _watched(job: _Job, env: dict[str, str], deadline: float, litter: list
         env=keyed, until=deadline + LATE_SEC, user=job.user, within_sec=left_sec,
     )  # fmt: skip
     litter[:] = [name for name in litter if name not in old]
-    while said == ["running"] and time.monotonic() < deadline:
-        said = await job.line.say(
-            lambda: _bash("watch", job.name, str(int(left_sec() * 10))),
-            until=deadline + LATE_SEC, user=job.user, within_sec=left_sec,
-        )  # fmt: skip
     return said
+
+
+async def _followed(job: _Job, said: list[str], deadline: float) -> ExecResult:
+    """Watch a launched command until its end or the deadline."""
+    left_sec = partial(_left_sec, deadline)
+    try:
+        while said == ["running"] and time.monotonic() < deadline:
+            said = await job.line.say(
+                lambda: _bash("watch", job.name, str(int(left_sec() * 10))),
+                until=deadline + LATE_SEC, user=job.user, within_sec=left_sec,
+            )  # fmt: skip
+        timed_out = said == ["running"]
+        return await _result(job, await _stopped(job) if timed_out else said, timed_out=timed_out)
+    except SandboxTransient as error:
+        raise SandboxError(f"a command ran in {job.line.sandbox_id}, but its exit code is unknown: {error}") from error
 
 
 async def _stopped(job: _Job) -> list[str]:
@@ -274,7 +283,8 @@ def _before(end: bytes, data: bytes) -> tuple[bytes, bool]:
 
 @cache
 def _scripts() -> tuple[str, str]:
-    return script("wired.sh"), f"killall() (\n{script('killall.sh')}\n)\n"
+    wired, killall = (re.sub(r"(?m)^ *#.*\n", "", script(name)) for name in ("wired.sh", "killall.sh"))
+    return wired, f"killall() (\n{killall}\n)\n"
 
 
 def _bash(verb: str, *args: str, keyed: bool = False) -> str:

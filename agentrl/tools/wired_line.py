@@ -62,6 +62,11 @@ class Line:
         """From now on nothing answers, calls under way included."""
         self._closed.set()
 
+    def check_open(self) -> None:
+        """Raises: SandboxGone."""
+        if self._closed.is_set():
+            raise SandboxGone(f"{self.sandbox_id} was closed")
+
     async def say(
         self,
         script: Callable[[], str],
@@ -115,21 +120,16 @@ class Line:
 
     async def once(self, call: Callable[[], Awaitable[T]]) -> T:
         """``await call()``, but SandboxGone as soon as the machine is closed."""
-        if self._closed.is_set():
-            raise self._gone()
+        self.check_open()
         answer, closed = asyncio.ensure_future(call()), asyncio.ensure_future(self._closed.wait())
         try:
             await asyncio.wait((answer, closed), return_when=asyncio.FIRST_COMPLETED)
-            if closed.done():
-                raise self._gone()
+            self.check_open()
             return answer.result()
         finally:
             answer.cancel()
             closed.cancel()
             await asyncio.gather(answer, closed, return_exceptions=True)
-
-    def _gone(self) -> SandboxGone:
-        return SandboxGone(f"{self.sandbox_id} was closed")
 
 
 def plain(data: bytes) -> str:

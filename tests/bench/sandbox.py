@@ -3,9 +3,10 @@
     .venv/bin/python tests/bench/sandbox.py --backend local|docker|e2b|daytona --json FILE [--lives 200] [--harness NAME]
 
 E2B and Daytona are played by the loopback servers of agentrl.testing, in a process of their own, unless ``--real``: then the
-environment says which account. A command's round trip is measured against the bare SDK's in turns, so that both see the same
-machine and the same noise: on a busy host only that ratio means anything. ``notice_lag``: from the last thing that a long command
-did to the moment when the caller has its result, by the clock inside corrected by what short commands say of it.
+environment says which account. ``--latency-ms`` puts them at the distance of a real one. A command's round trip is measured
+against the bare SDK's in turns, so that both see the same machine and the same noise: on a busy host only that ratio means
+anything. ``notice_lag``: from the last thing that a long command did to the moment when the caller has its result, by the
+clock inside corrected by what short commands say of it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _LOOPBACK = ("e2b", "daytona")
 def main() -> None:
     """Measure one backend, print a table, write the JSON."""
     options = _options()
-    with _provider(options.backend, real=options.real) as (environment, left):
+    latency_sec = None if options.real else options.latency_ms / 1000
+    with _provider(options.backend, latency_sec) as (environment, left):
         found = asyncio.run(_measure(options, environment))
         found["machines_left"] = left()
     for name, value in found.items():
@@ -59,19 +61,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lives", type=int, default=200, help="machines that live at the same time")
     parser.add_argument("--concurrency", type=int, default=32, help="machines that boot at the same time")
     parser.add_argument("--harness", default="", help="whose layers are baked; default: a stand-in of 500 files, 30 MB")
+    parser.add_argument("--latency-ms", type=float, default=0.0, help="how far away a loopback provider is")
     parser.add_argument("--real", action="store_true", help="a real account instead of a loopback provider")
     return parser.parse_args()
 
 
 @contextmanager
-def _provider(name: str, *, real: bool) -> Iterator[tuple[Mapping[str, str], Any]]:
-    """The environment of the provider, and a function that ends it and says how many machines it still had."""
-    if real or name not in _LOOPBACK:
+def _provider(name: str, latency_sec: float | None) -> Iterator[tuple[Mapping[str, str], Any]]:
+    """The environment of the provider, and a function that ends it and says how many machines it still had. None: a real one."""
+    if latency_sec is None or name not in _LOOPBACK:
         yield {}, lambda: 0
         return
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=sandbox_side.serve, args=(name, theirs))
+    process = spawn.Process(target=sandbox_side.serve, args=(name, latency_sec, theirs))
     process.start()
     theirs.close()  # So that its death ends our waiting.
 

@@ -17,26 +17,30 @@ from agentrl.settings import resolve
 Bare = Callable[[], Awaitable[object]]
 
 
-def serve(name: str, pipe: Connection) -> None:
-    """A loopback provider in this process: sends its environment, ends when told to, sends how many machines it had left."""
-    asyncio.run(_serve(name, pipe))
+REQUESTS = 20_000
 
 
-async def _serve(name: str, pipe: Connection) -> None:
+def serve(name: str, latency_sec: float, pipe: Connection) -> None:
+    """A loopback provider in this process: sends its environment, ends when told to, sends how many machines it had left.
+
+    Each request is answered ``latency_sec`` late, as if the provider were that far away.
+    """
+    asyncio.run(_serve(name, latency_sec, pipe))
+
+
+async def _serve(name: str, latency_sec: float, pipe: Connection) -> None:
     from agentrl.testing.loopback_daytona import LoopbackDaytona
     from agentrl.testing.loopback_e2b import LoopbackE2B
 
-    loop = asyncio.get_running_loop()
-    if name == "e2b":
-        async with LoopbackE2B() as server:
+    async with LoopbackE2B() if name == "e2b" else LoopbackDaytona() as server:
+        if latency_sec:
+            server.faults.add("slow", times=REQUESTS, delay_sec=latency_sec)
+        if isinstance(server, LoopbackE2B):
             pipe.send(server.environment())
-            await loop.run_in_executor(None, pipe.recv)
-            pipe.send(len(server.machines))
-    else:
-        async with LoopbackDaytona() as provider:
-            pipe.send({"DAYTONA_API_URL": provider.url, "DAYTONA_API_KEY": provider.api_key})
-            await loop.run_in_executor(None, pipe.recv)
-            pipe.send(len(provider.machines))
+        else:
+            pipe.send({"DAYTONA_API_URL": server.url, "DAYTONA_API_KEY": server.api_key})
+        await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+        pipe.send(len(server.machines))
 
 
 def build(name: str, environment: Mapping[str, str]) -> SandboxBackend:

@@ -6,6 +6,7 @@ answer all the same, or raise an error of the tree of SandboxError that names th
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 
@@ -19,17 +20,23 @@ from agentrl.types import Layer, Resources, SandboxSpec
 
 LIFETIME_SEC = 300.0
 SLOW_SEC = 0.5
-NOT_CONNECTED = r"connect|reset|cut|closed|disconnect|stream|end event|timed? ?out|TimeoutException|lost|answer"
+NOT_CONNECTED = r"connect|reset|cut|closed|disconnect|stream|end event|time ?out|lost|answer"
+LOST = ("unauthorized", "vanish")
+"""What is not got over by asking again."""
+IMPATIENT = ("hang", "silent", "stuck")
 
 FAULTS = {
-    "throttled": ({"kind": "throttled"}, r"429|slow|too many|rate"),
-    "throttled, asked to wait": ({"kind": "throttled", "retry_after_sec": 1.0}, r"429|slow|too many|rate"),
+    "throttled": ({"kind": "throttled", "message": "Too Many Requests"}, r"429|slow|too many|rate"),
+    "throttled, asked to wait": (
+        {"kind": "throttled", "message": "Too Many Requests", "retry_after_sec": 1.0},
+        r"429|slow|too many|rate",
+    ),
     "error 500": ({"kind": "error", "status": 500, "message": "disk on fire"}, r"500|disk on fire"),
     "error 503": ({"kind": "error", "status": 503, "message": "over capacity"}, r"503|over capacity|busy"),
     "error 404": ({"kind": "error", "status": 404, "message": "Sandbox not found"}, r"404|not found"),
     "page 502": ({"kind": "html", "status": 502}, r"502|Bad Gateway|JSON|Expecting value|proxy"),
     "page 500": ({"kind": "html", "status": 500}, r"500|JSON|Expecting value|proxy"),
-    "unauthorized": ({"kind": "unauthorized"}, r"(?i)401|unauthori|key|credential"),
+    "unauthorized": ({"kind": "unauthorized"}, r"401|unauthori|key|credential"),
     "quota": ({"kind": "quota", "message": "Total memory limit exceeded. Maximum allowed: 10GiB"}, r"limit|quota|429"),
     "duplicate": ({"kind": "duplicate", "message": "the name is taken"}, r"409|taken|exists"),
     "dropped": ({"kind": "dropped"}, NOT_CONNECTED),
@@ -40,8 +47,8 @@ FAULTS = {
     "cut": ({"kind": "cut", "after_bytes": 10}, NOT_CONNECTED + "|mangled|size"),
     "vanish": ({"kind": "vanish"}, r"gone|not found|not running|not started|deleted|destroy|" + NOT_CONNECTED),
     "ghost": ({"kind": "ghost"}, r"$."),
-    "failed": ({"kind": "failed", "message": "no space left"}, r"fail|no space"),
-    "stuck": ({"kind": "stuck"}, r"(?i)within|time|still|did not|never"),
+    "failed": ({"kind": "failed", "message": "no space left"}, r"fail|no space|broken"),
+    "stuck": ({"kind": "stuck"}, r"within|time|still|not ready|never|for \d+ s"),
 }
 """What happens → how it is asked for, and what an error about it must say (``slow`` and ``ghost`` are no reason for one)."""
 
@@ -55,7 +62,9 @@ def each(*whats: str):
 
 @pytest.fixture(params=NAMES)
 async def there(request, tmp_path, monkeypatch):
-    async with cloud(request.param, tmp_path, monkeypatch) as made:
+    what = request.node.callspec.params["what"]
+    patience_sec = 1.5 if what in IMPATIENT else 30.0
+    async with cloud(request.param, tmp_path, monkeypatch, patience_sec=patience_sec) as made:
         yield made
 
 
@@ -66,16 +75,13 @@ def inflict(there: Cloud, what: str, primitive: str, times: int = 1) -> None:
 def assert_told(answer: object, what: str) -> None:
     """An error names what happened; none was raised for nothing."""
     assert isinstance(answer, SandboxError), answer
-    assert re.search(FAULTS[what][1], str(answer)), f"{what} is called {type(answer).__name__}: {answer}"
+    assert re.search(FAULTS[what][1], str(answer), re.IGNORECASE), f"{what} is called {type(answer).__name__}: {answer}"
 
 
-async def assert_nothing_left(there: Cloud, *, but: str = "") -> None:
-    """After the lease, and if the provider refused that, after a garbage collection, no machine is there."""
-    await there.lease.aclose()
-    there.faults.clear()
-    if there.server.machines:
-        await collect_garbage(there.backend, run_id="run")
-    assert not there.server.machines, but
+async def assert_nothing_left(there: Cloud) -> None:
+    """After the lease no machine is there."""
+    await there.close()
+    assert not there.server.machines
 
 
 def machine(there: Cloud):
@@ -95,6 +101,7 @@ async def test_create(there, what):
     answer = await ended(use())
     assert there.faults.spent
     if answer != b"on\n":
+        assert what not in ("throttled", "throttled, asked to wait", "error 503", "dropped", "slow"), answer
         assert_told(answer, what)
     await assert_nothing_left(there)
 
@@ -105,10 +112,9 @@ async def test_close(there, what):
         async with machine(there):
             inflict(there, what, "delete")
 
-    assert await ended(use()) is None, "an error of closing hides the one of the block"
-    await there.lease.aclose()
-    assert there.faults.spent
+    assert await ended(use()) is None, "an error of closing would hide the one of the block"
     await assert_nothing_left(there)
+    assert there.faults.spent
 
 
 @each(*ANY_REQUEST, "ghost")
@@ -126,13 +132,13 @@ async def test_list(there, what):
 
 @each("ghost", "dropped", "page 502")
 async def test_garbage_is_collected_all_the_same(there, what):
-    """Whatever the provider says at first, the second attempt of a person finds everything."""
+    """Whatever the provider says at first: at the second attempt everything is gone."""
     for _ in range(3):
         await there.backend.create(SandboxSpec(), labels={"agentrl-run": "run"}, lifetime_sec=LIFETIME_SEC)
     inflict(there, what, "list")
     inflict(there, "error 404" if what == "ghost" else what, "delete")
-    await ended(collect_garbage(there.backend, run_id="run"))
-    await collect_garbage(there.backend, run_id="run")
+    await ended(collect_garbage(there.backend, runs={"run"}))
+    assert not any(garbage.error for garbage in await collect_garbage(there.backend, runs={"run"}))
     assert not there.server.machines
 
 
@@ -156,6 +162,8 @@ async def test_prepare(there, what):
     assert there.faults.spent
     if isinstance(answer, SandboxError):
         assert_told(answer, what)
+        if what == "stuck":
+            return  # and stays so, until the provider gives up
         answer = await there.backend.prepare(None, Resources(), layers)
     async with there.lease.open(SandboxSpec(image=answer), rollout_id="r", lifetime_sec=LIFETIME_SEC) as sandbox:
         assert await sandbox.read_file("/opt/baked") == b"baked\n"
@@ -166,12 +174,12 @@ async def test_prepare(there, what):
 
 
 async def judged(there: Cloud, sandbox_id: str, answer: object, what: str) -> None:
-    """The right answer of a command that ran once, or an error about one that ran once at most."""
+    """The right answer of a command that ran once; for what cannot be got over, an error, and that it ran once at most."""
     if what == "vanish":
         assert isinstance(answer, SandboxGone), answer
         return
     ran = (await there.inside(sandbox_id, "/tmp/count") or b"").count(b"ran\n")
-    if isinstance(answer, SandboxError):
+    if what in LOST:
         assert ran <= 1, "it ran twice"
         assert_told(answer, what)
     else:
@@ -194,8 +202,6 @@ async def test_long_commands(there, what):
     """The fault comes in mid-command, to whatever is asked next."""
     async with machine(there) as sandbox:
         script = "echo ran >> /tmp/count; until [ -e /tmp/go ]; do sleep 0.05; done; echo said; exit 3"
-        import asyncio
-
         running = asyncio.ensure_future(ended(sandbox.exec(script, timeout_sec=20)))
         await there.appears(sandbox.id, "/tmp/count")
         inflict(there, what, "exec", times=2 if what != "vanish" else 1)
@@ -221,8 +227,10 @@ async def test_reads(there, what):
         inflict(there, what, "read")
         answer = await ended(sandbox.read_file("/tmp/file"))
         assert there.faults.spent
-        if answer != data:
+        if what in LOST:
             assert_told(answer, what)
+        else:
+            assert answer == data, answer
     await assert_nothing_left(there)
 
 
@@ -235,8 +243,10 @@ async def test_writes(there, what):
         inflict(there, what, "write")
         answer = await ended(sandbox.write_file("/tmp/file", new))
         assert there.faults.spent
-        if answer is not None:
+        if what in LOST:
             assert_told(answer, what)
+        else:
+            assert answer is None, answer
         if sandbox.id in there.server.machines:
             assert await there.inside(sandbox.id, "/tmp/file") in ((new,) if answer is None else (old, new))
         else:

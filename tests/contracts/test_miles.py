@@ -22,13 +22,14 @@ from repair import BREAK, FIX, SUBMIT, repair_row, saying
 from tiny_model import Speller, tiny_model
 
 import agentrl_miles
+from agentrl.embed import host
 from agentrl.plugins import load_plugins
 from agentrl.registry import KINDS
 from agentrl.rollout.journal import read_journal
 from agentrl.rollout.verify import verify
 from agentrl.settings import resolve
 from agentrl.testing.scripted_engine import ScriptedEngine
-from agentrl_miles.host import CannotStart, host
+from agentrl_miles.start import CannotStart, started
 
 HOME = os.environ.get("MILES_HOME", "")
 PATIENCE_SEC = 60
@@ -162,7 +163,7 @@ async def test_samples_are_exactly_what_was_sampled(miles: Surface, launch: Call
     async with scripted(model_dir, FIX, SUBMIT) as engine:
         args = launch(engine.url)
         data = [await roll(miles, args, group(miles))]
-        journal = list(read_journal((await host().rollouts({})).journal))
+        journal = list(read_journal((await started({})).journal))
     verify(journal)
     trained = miles.train_data(args, data)
     expected = {tuple(sample.tokens): sample for rollout in journal for sample in rollout.samples}
@@ -214,7 +215,7 @@ async def test_when_miles_aborts_every_rollout_ends(miles: Surface, launch: Call
             await asyncio.wait_for(engine.arrived.acquire(), PATIENCE_SEC)
         await miles.call_agent_abort_hook(args)
         data = await asyncio.wait_for(rolling, PATIENCE_SEC)
-        assert await (await host().rollouts({})).plan.parts.backend.list({}) == []
+        assert await (await started({})).plan.parts.backend.list({}) == []
     for [sample] in data:
         assert (sample.status, sample.reward) == (miles.Sample.Status.ABORTED, None)
         assert sample.metadata["agentrl"]["exit_status"] == "cancelled"
@@ -222,6 +223,14 @@ async def test_when_miles_aborts_every_rollout_ends(miles: Surface, launch: Call
 
 REFUSED = {
     "timeouts": ({"SWE_AGENT_TIME_BUDGET_SEC": "900", "SWE_ROLLOUT_GUARD_SEC": "800"}, "SWE_ROLLOUT_GUARD_SEC"),
+    "gateway out of reach": (
+        {"SWE_SANDBOX": "local", "SWE_AGENT": "claude-code", "AGENTRL_REACH": "public"},
+        "AGENTRL_REACH=public: local sandboxes",
+    ),
+    "prompt too long": (
+        {"rollout_max_context_len": 65, "rollout_max_response_len": 8},
+        r"SWE_CONTEXT_TOKENS \(--rollout-max-context-len\) \(65\) has no room for task",
+    ),
     "caps": ({"rollout_max_response_len": 4000}, "--rollout-max-response-len"),
     "unknown variable": ({"SWE_AGENTS": "x"}, "SWE_AGENTS"),
     "partial rollouts": ({"partial_rollout": True}, "--partial-rollout"),
@@ -233,9 +242,11 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 async def test_what_cannot_work_ends_the_run_by_name(miles: Surface, launch: Callable, model_dir: Path, case: str):
     changes, named = REFUSED[case]
+    row = repair_row()
+    row["metadata"]["problem_statement"] *= 10
     async with scripted(model_dir, SUBMIT) as engine:
         with pytest.raises(CannotStart, match=named) as refusal:
-            await roll(miles, launch(engine.url, **changes), group(miles, size=1))
+            await roll(miles, launch(engine.url, **changes), group(miles, row, size=1))
         assert engine.calls == []
     assert not isinstance(refusal.value, Exception), "miles would log it and draw the next sample"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import math
 import os
 import sys
@@ -16,17 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from claude_rig import call
 from repair import BREAK, FIX, SUBMIT, repair_row, saying
 from slime_stand_in import LOOP, GenerateState, Surface, load_function, real_slime, stand_in
-from tiny_model import Speller, tiny_model
+from tiny_model import CONTEXT, Speller, tiny_model
 
 from agentrl.api import EngineSpec, PlanError
+from agentrl.embed import host
 from agentrl.rollout.journal import read_journal
 from agentrl.rollout.verify import verify
 from agentrl.testing.scripted_engine import ScriptedEngine
 from agentrl_engine_local.launcher import LocalEngine
 from agentrl_engine_local.settings import LocalEngineSettings
-from agentrl_slime.host import host
+from agentrl_slime.start import started
 
 HOME = os.environ.get("SLIME_HOME", "")
 PATIENCE_SEC = 60
@@ -126,7 +129,7 @@ def scripted(model_dir: Path, *replies: str) -> ScriptedEngine:
 
 async def journalled() -> list[Any]:
     """Every rollout of this process, after proof of its tokens."""
-    return list(read_journal((await host().rollouts(Namespace())).journal))
+    return list(read_journal((await started(Namespace())).journal))
 
 
 def test_slime_finds_the_functions_by_path_every_time():
@@ -150,6 +153,11 @@ async def test_a_step_with_a_real_engine(slime: Surface, launch: Callable, model
         await running.aclose()
     assert verify(rollouts).calls >= 2
     assert [r.reward for r in rollouts] == [0.0, 0.0], [r.message for r in rollouts]
+    assert_trains(slime, args, data, rollouts)
+
+
+def assert_trains(slime: Surface, args: Namespace, data: list[Any], rollouts: list[Any]) -> None:
+    """slime's own code makes training data of what it got, and that is what the rollouts sampled."""
     trained = slime.train_data(args, data)
     expected = [sample for rollout in rollouts for sample in rollout.samples]
     assert sorted(map(tuple, trained["tokens"])) == sorted(sample.tokens for sample in expected)
@@ -161,6 +169,28 @@ async def test_a_step_with_a_real_engine(slime: Surface, launch: Callable, model
         assert 0 < length < len(tokens)
         assert source.loss_mask[-length:] == tuple(mask)
         assert not any(source.loss_mask[:-length])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", ["claude-code", "terminus-2"])
+async def test_a_step_in_containers(
+    slime: Surface, launch: Callable, model_dir: Path, docker_settings: Callable[..., Any], agent: str
+):
+    engine, keys = docker_settings(), {"keystrokes": "echo fixed > state.txt\n", "duration": 0.5}
+    done = json.dumps({"analysis": "a", "plan": "p", "commands": [], "task_complete": True})
+    replies = {
+        "claude-code": [call("Bash", command="echo fixed > state.txt", description="Repair it"), "Done."],
+        "terminus-2": [json.dumps({"analysis": "a", "plan": "p", "commands": [keys]}), done, done],
+    }[agent]
+    docker = {"SWE_SANDBOX": "docker", "DOCKER_HOST": engine.host, "SWE_DOCKER_IMAGE": engine.image}
+    lengths = {"rollout_max_context_len": CONTEXT, "rollout_max_response_len": 400}
+    async with scripted(model_dir, *replies) as model:
+        args = launch(model.url, **docker, SWE_AGENT=agent, SWE_CLAUDE_SIMPLE="1", SWE_MAX_TURNS="5", **lengths)
+        data = [await roll(slime, args, group(slime))]
+        rollouts = await journalled()
+    assert [r.reward for r in rollouts] == [1.0, 1.0], [r.message for r in rollouts]
+    assert verify(rollouts).calls == 2 * len(replies)
+    assert_trains(slime, args, data, rollouts)
 
 
 async def test_a_solved_task_says_what_solved_it(slime: Surface, launch: Callable, model_dir: Path):
@@ -225,7 +255,7 @@ async def test_when_slime_aborts_everything_ends(slime: Surface, launch: Callabl
         data = await asyncio.wait_for(rolling, PATIENCE_SEC)
         for _ in range(2):
             await asyncio.wait_for(engine.aborted.acquire(), PATIENCE_SEC)
-        machines = (await host().rollouts(args)).plan.parts.backend
+        machines = (await started(args)).plan.parts.backend
         assert await machines.list({}) == []
     for [sample] in data:
         assert (sample.status, sample.reward) == (slime.Sample.Status.ABORTED, None)
@@ -235,6 +265,10 @@ async def test_when_slime_aborts_everything_ends(slime: Surface, launch: Callabl
 REFUSED = {
     "timeouts": ({"SWE_AGENT_TIME_BUDGET_SEC": "900", "SWE_ROLLOUT_GUARD_SEC": "800"}, "SWE_ROLLOUT_GUARD_SEC"),
     "sandbox lifetime": ({"SLIME_AGENT_SANDBOX_LIFETIME_SEC": "60"}, "SWE_SANDBOX_LIFETIME_SEC"),
+    "gateway out of reach": (
+        {"SWE_SANDBOX": "local", "SWE_AGENT": "claude-code", "AGENTRL_REACH": "public"},
+        "AGENTRL_REACH=public: local sandboxes",
+    ),
     "no room for a prompt": ({"rollout_max_response_len": 4000}, "--rollout-max-context-len"),
     "context": ({"rollout_max_context_len": 9000}, "SWE_CONTEXT_TOKENS (--rollout-max-context-len)"),
     "prompt too long": ({"rollout_max_context_len": 65, "rollout_max_response_len": 8}, "--rollout-max-context-len"),
@@ -284,7 +318,7 @@ async def test_the_example_of_slime_with_one_path_changed(slime: Surface, launch
         "SWE_BOOT_CONCURRENCY": "16",
     }
     async with scripted(model_dir, SUBMIT) as engine:
-        settings = (await host().rollouts(launch(engine.url, **script))).plan.settings
+        settings = (await started(launch(engine.url, **script))).plan.settings
     assert settings.rollout_guard_sec == 3600 + 600 + 180
     assert settings.sandbox_lifetime_sec > settings.rollout_guard_sec
     [ignored] = [record.message for record in caplog.records if "ignored" in record.message]

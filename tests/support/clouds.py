@@ -24,6 +24,7 @@ IMPATIENT = {
     "agentrl.lease.machines.CLOSE_SEC": 8.0,
     "agentrl.tools.wired_line._ANSWER_SEC": 1.0,
     "agentrl.tools.wired_line._DELAYS_SEC": (0.05, 0.3),
+    "agentrl.tools.wired_file.FILES_SEC": 10.0,
     "agentrl.tools.wired_line.LATE_SEC": 3.0,
     "agentrl.tools.wired_command.LATE_SEC": 3.0,
     "agentrl.tools.wired_command.POLL_SEC": 1.0,
@@ -34,10 +35,9 @@ IMPATIENT = {
     "agentrl_e2b.backend.SEARCH_AFTER_SEC": (0.0, 0.2, 0.5),
     "agentrl_e2b.backend.BOOT_PAUSE_SEC": 0.05,
     "agentrl_e2b.templates._POLL_SEC": 0.1,
-    "agentrl_daytona.wire.ANSWER_SEC": 1.5,
-    "agentrl_daytona.backend.ANSWER_SEC": 1.5,
     "agentrl_daytona.backend.LIST_SEC": 3.0,
     "agentrl_daytona.errors.QUOTA_WAIT_SEC": 0.2,
+    "agentrl_daytona.sandbox.DELETE_SEC": 3.0,
     "agentrl_daytona.machines.CLEANUP_SEC": 5.0,
     "agentrl_daytona.machines.SLACK_SEC": 1.0,
     "agentrl_daytona.snapshots.BUILD_SEC": 3.0,
@@ -55,6 +55,13 @@ class Cloud:
     backend: SandboxBackend
     lease: Lease
     environment: dict[str, str]
+    closed: bool = False
+
+    async def close(self) -> None:
+        """End the lease, once."""
+        if not self.closed:
+            self.closed = True
+            await self.lease.aclose()
 
     @property
     def faults(self) -> Faults:
@@ -74,23 +81,27 @@ class Cloud:
 
 
 @asynccontextmanager
-async def cloud(name: str, folder: Path, monkeypatch: Any) -> AsyncIterator[Cloud]:
-    """The cloud called ``name`` for the block. What the lease did not close is left for the test to find."""
+async def cloud(name: str, folder: Path, monkeypatch: Any, *, patience_sec: float = 30.0) -> AsyncIterator[Cloud]:
+    """The cloud called ``name`` for the block. What the lease did not close is left for the test to find.
+
+    ``patience_sec``: what a request may take. Little only where it is to run out: a busy host is slow too.
+    """
     for where, value in IMPATIENT.items():
         if where.split(".")[0] in ("agentrl", f"agentrl_{name}"):
             monkeypatch.setattr(where, value, raising=False)  # what went elsewhere costs time only
     opener = _e2b if name == "e2b" else _daytona
-    async with opener() as (server, backend, environment):
+    async with opener(patience_sec) as (server, backend, environment):
         lease = Lease(backend, run_id="run", ledger=folder / "ledger.jsonl", boot_retries=3)
+        made = Cloud(name, server, backend, lease, environment)
         try:
-            yield Cloud(name, server, backend, lease, environment)
+            yield made
         finally:
-            await lease.aclose()
+            await made.close()
             await backend.aclose()
 
 
 @asynccontextmanager
-async def _e2b() -> AsyncIterator[tuple[Any, SandboxBackend, dict[str, str]]]:
+async def _e2b(patience_sec: float) -> AsyncIterator[tuple[Any, SandboxBackend, dict[str, str]]]:
     from agentrl.testing.loopback_e2b import LoopbackE2B
     from agentrl_e2b.backend import E2BBackend
     from agentrl_e2b.settings import E2BSettings
@@ -100,21 +111,23 @@ async def _e2b() -> AsyncIterator[tuple[Any, SandboxBackend, dict[str, str]]]:
             api_url=server.url,
             sandbox_url=server.url,
             api_key=server.api_key,
-            create_sec=3.0,
-            request_sec=1.5,
-            build_sec=3.0,
+            create_sec=2 * patience_sec,
+            request_sec=patience_sec,
+            build_sec=3 * patience_sec,
         )
         yield server, E2BBackend(settings), server.environment()
 
 
 @asynccontextmanager
-async def _daytona() -> AsyncIterator[tuple[Any, SandboxBackend, dict[str, str]]]:
+async def _daytona(patience_sec: float) -> AsyncIterator[tuple[Any, SandboxBackend, dict[str, str]]]:
     from agentrl.testing.loopback_daytona import LoopbackDaytona
     from agentrl_daytona.backend import DaytonaBackend
     from agentrl_daytona.settings import DaytonaSettings
 
     async with LoopbackDaytona() as server:
-        settings = DaytonaSettings(api_url=server.url, api_key=server.api_key, boot_timeout_sec=3.0)
+        settings = DaytonaSettings(
+            api_url=server.url, api_key=server.api_key, boot_timeout_sec=2 * patience_sec, request_sec=patience_sec
+        )
         environment = {"DAYTONA_API_URL": server.url, "DAYTONA_API_KEY": server.api_key}
         yield server, DaytonaBackend(settings), environment
 

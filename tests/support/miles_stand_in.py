@@ -345,6 +345,9 @@ def real_miles(home: Path) -> Surface:
     sys.path.insert(0, str(home))
     sys.meta_path.append(_Shells())
     load = importlib.import_module
+    protocol = load("sglang.srt.entrypoints.openai.protocol")
+    if isinstance(protocol.ChatCompletionRequest, MagicMock):
+        protocol.ChatCompletionRequest = SimpleNamespace(model_fields=dict.fromkeys(CHAT_FIELDS))
     agentic = load("miles.rollout.generate_hub.agentic_tool_call")
     return Surface(
         load("miles.utils.types").Sample,
@@ -373,8 +376,6 @@ class _Shells(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         module.remote = lambda *given, **_: given[0] if given and callable(given[0]) else lambda thing: thing
-        if module.__name__ == "sglang.srt.entrypoints.openai.protocol":
-            module.ChatCompletionRequest = SimpleNamespace(model_fields=dict.fromkeys(CHAT_FIELDS))
 
 
 def _anything(name: str) -> Any:

@@ -103,11 +103,12 @@ class PortHost:
 
 
 class Ported:
-    """A sandbox that has a way in."""
+    """A sandbox that has a way in. ``instead``: what ``port_url`` raises, or that there is none today."""
 
     def __init__(self, sandbox: Any, host: PortHost) -> None:
         self._sandbox, self._host = sandbox, host
         self.commands: list[Any] = []
+        self.instead: Exception | str = ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sandbox, name)
@@ -117,6 +118,8 @@ class Ported:
         self.commands.append(command)
         return await self._sandbox.exec(command, **options)
 
-    async def port_url(self, port: int) -> tuple[str, Mapping[str, str]]:
-        """Through the port host."""
-        return self._host.lead(port)
+    async def port_url(self, port: int) -> tuple[str, Mapping[str, str]] | None:
+        """Through the port host, or what a test wants instead."""
+        if isinstance(self.instead, Exception):
+            raise self.instead
+        return None if self.instead else self._host.lead(port)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from agentrl.errors import SandboxGone
+from agentrl.errors import SandboxError, SandboxGone
 from agentrl.types import Capabilities, ExecResult, SandboxInfo
 
 
@@ -113,6 +113,13 @@ class Provider:
             raise
         self.machines.pop(sandbox_id, None)
 
+    async def attach(self, sandbox_id):
+        return self.machines[sandbox_id]
+
+    async def probe(self): ...
+
+    async def aclose(self): ...
+
     async def prepare(self, image, resources, layers):
         await self.trouble("prepare")
         return "+".join([image or "", *(layer.name for layer in layers)])
@@ -123,3 +130,24 @@ async def until(condition: Callable[[], object], *, seconds: float = 20.0) -> No
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+def stuck() -> Provider:
+    """``SWE_SANDBOX=provider:stuck``: has a machine of the run ``dead`` that cannot be deleted, and one that can."""
+    provider = Provider({"delete": [SandboxError("500: [try] again")]})
+    for name in ("m1", "m2"):
+        labels = {"agentrl-run": "dead", "agentrl-rollout": "i0-g0-r0"}
+        provider.machines[name] = Machine(provider, name, None, labels, 60.0, time.time() - 7200)
+    return provider
+
+
+def slow() -> Provider:
+    """``SWE_SANDBOX=provider:slow``: no deletion ever comes to its end."""
+    provider = Provider()
+
+    async def never(sandbox_id):
+        print("deleting", sandbox_id, flush=True)
+        await asyncio.Event().wait()
+
+    provider.delete = never
+    return provider

@@ -71,8 +71,11 @@ def shortened():
     """Half of the answer comes, and nothing says that it is half."""
 
     async def fault(call):
-        answer = await call()
-        return (answer[0], answer[1][: len(answer[1]) // 2]) if isinstance(answer, tuple) else answer[: len(answer) // 2]
+        match await call():
+            case (code, said):
+                return code, said[: len(said) // 2]
+            case bytes(data):
+                return data[: len(data) // 2]
 
     return fault
 

@@ -11,8 +11,8 @@ from plugin_folder import plugin_folder
 from repair import FIX, SUBMIT, repair_row, saying
 from tiny_model import Speller, tiny_model
 
-from agentrl.api import ExitStatus, PlanError, RowError
-from agentrl.embed import RolloutId, open_rollouts
+from agentrl.api import AgentrlError, ExitStatus, PlanError, RowError
+from agentrl.embed import Host, RolloutId, open_rollouts
 from agentrl.rollout.journal import read_journal
 from agentrl.rollout.verify import verify
 from agentrl.testing.scripted_engine import ScriptedEngine
@@ -120,6 +120,33 @@ async def test_problems_carry_both_names(environ: dict[str, str]):
     ):
         async with open_rollouts(overrides, name="test", environ=environ, called=called):
             pass
+
+
+async def test_an_agent_that_cannot_call_the_gateway_is_refused(environ: dict[str, str], tmp_path: Path):
+    with plugin_folder(tmp_path) as folder:
+        environ |= {"AGENTRL_PLUGINS": folder.module("distant_machines", CLOUD), "SWE_SANDBOX": "cloud"}
+        environ |= {"SWE_AGENT": "claude-code", "AGENTRL_REACH": "public"}
+        with pytest.raises(PlanError, match="set ADAPTER_PUBLIC_HOST to the name under which cloud sandboxes"):
+            async with open_rollouts({}, name="test", environ=environ):
+                pass
+
+
+async def test_a_process_opens_its_rollouts_once_and_says_when_they_are_closed(environ: dict[str, str]):
+    host, opened = Host(), []
+
+    def opening():
+        opened.append(1)
+        return open_rollouts({}, name="test", environ=environ)
+
+    first, second = await asyncio.gather(host.rollouts(opening), host.rollouts(opening))
+    assert first is second and opened == [1]
+    assert len({host.rollout_id(0, 1), host.rollout_id(0, 1), host.rollout_id(None, None)}) == 3
+    await host.aclose()
+    again = asyncio.create_task(host.rollouts(opening))
+    await asyncio.sleep(0)
+    await host.aclose()
+    with pytest.raises(AgentrlError, match="closed"):
+        await again
 
 
 async def test_foreign_names_are_dropped_unless_a_part_knows_them(environ: dict[str, str], caplog):

@@ -169,6 +169,7 @@ def test_secrets_are_known_by_type_and_by_name():
         by_type: SecretStr | None = Field(None, validation_alias="SWE_MIXED_PASSPHRASE", description="d")
         by_name: str = Field("", validation_alias="SWE_MIXED_TOKEN", description="d")
         plain: int = Field(1, validation_alias="SWE_MIXED_TOKENS", description="d")
+        field: str = Field("", validation_alias="SWE_MIXED_METADATA_KEY", description="d")
 
     assert [v.name for v in variables(Mixed) if v.secret] == ["SWE_MIXED_PASSPHRASE", "SWE_MIXED_TOKEN"]
 

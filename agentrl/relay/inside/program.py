@@ -16,8 +16,9 @@ import sys
 import time
 from pathlib import Path
 
+from .carry import carry
 from .pipe import HEAD, PART, Pipe, Violation, confirmed_by
-from .streams import Streams, carry
+from .streams import Streams
 from .websocket import WebSocket, shake_hands
 
 HELLO_SEC = 10.0

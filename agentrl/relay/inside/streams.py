@@ -25,14 +25,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Refused(Exception):
-    """A connection says what it may not. ``answer``: what it is told."""
-
-    def __init__(self, answer: bytes) -> None:
-        self.answer = answer
-        super().__init__("refused")
-
-
 class Stream:
     """One connection. ``inbox``: what came; ``b""`` is its end, None a break. ``over``: the kind of frame that ended it."""
 
@@ -150,55 +142,3 @@ class Streams:
 
     def _frame(self, stream: Stream, kind: int, size: int = 0) -> None:
         self.pipe.write(FRAME.pack(stream.number, kind, size))
-
-
-async def carry(
-    streams: Streams,
-    stream: Stream,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    admit: "Callable[[bytes], bytes]" = bytes,
-) -> None:
-    """Copy both ways until both have ended; a connection that breaks at one end breaks at the other.
-
-    ``admit`` sees what comes out of the stream before the connection does, and may raise :class:`Refused`.
-    """
-    out = asyncio.ensure_future(_out(streams, stream, reader))
-    back = asyncio.ensure_future(_back(streams, stream, writer, admit))
-    try:
-        await asyncio.gather(out, back)
-    except OSError:
-        streams.reset(stream)
-        writer.transport.abort()
-    except Refused as refusal:
-        out.cancel()
-        await streams.send(stream, refusal.answer)
-        streams.end(stream)
-    finally:
-        out.cancel()
-        back.cancel()
-        streams.forget(stream)
-        writer.close()
-
-
-async def _out(streams: Streams, stream: Stream, reader: asyncio.StreamReader) -> None:
-    while True:
-        data = await reader.read(CHUNK)
-        if not data:
-            break
-        await streams.send(stream, data)
-    streams.end(stream)
-
-
-async def _back(
-    streams: Streams, stream: Stream, writer: asyncio.StreamWriter, admit: "Callable[[bytes], bytes]"
-) -> None:
-    while True:
-        data = await streams.next(stream)
-        if not data:
-            break
-        writer.write(admit(data))
-        await writer.drain()
-        streams.consumed(stream, len(data))
-    if writer.can_write_eof():
-        writer.write_eof()

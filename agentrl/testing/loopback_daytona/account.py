@@ -20,13 +20,15 @@ TICK_SEC = 0.05
 
 
 class Account:
-    """One organisation. ``machines``: those that exist, dead ones not among them; ``graveyard``: those that did."""
+    """One organisation. ``machines``: those that exist, dead ones not among them; ``graveyard``: those that did;
+    ``orders``: what was asked for, by machine."""
 
     def __init__(self, folder: Path, faults: Faults, *, minute_sec: float, limit: int | None, build_sec: float) -> None:
         self.host = Host(folder / "machines")
         self.faults, self.minute_sec, self.limit, self.build_sec = faults, minute_sec, limit, build_sec
         self.machines: dict[str, Machine] = {}
         self.graveyard: dict[str, Machine] = {}
+        self.orders: dict[str, Mapping[str, Any]] = {}
         self.snapshots: dict[str, Snapshot] = {}
         self.on_change: Callable[[Machine], None] = lambda _: None
         self._folder = folder
@@ -68,7 +70,7 @@ class Account:
             raise Refused(400, QUOTA)
         machine = ordered(body, str(uuid.uuid4()), origin, self.host.path, "loopback")
         machine.token = secrets.token_urlsafe(16)
-        self.machines[machine.id] = machine
+        self.machines[machine.id], self.orders[machine.id] = machine, body
         fault = self.faults.take("create", "failed", "stuck")
         if fault is None:
             await self.start(machine)

@@ -99,6 +99,8 @@ class Machine:
         for connection in self.connections:
             connection.abort()
         self.connections.clear()
+        for session in self.sessions.values():
+            session.shell.close()
         self.sessions.clear()
         guest, self.guest = self.guest, None
         if guest is not None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -129,9 +130,18 @@ class LoopbackDaytona:
         if self._folder is not None:
             await asyncio.to_thread(remove_tree, self._folder)
 
-    def vanish(self, machine_id: str) -> asyncio.Task[None]:
+    @property
+    def orders(self) -> Mapping[str, Mapping[str, Any]]:
+        """The body of each request for a machine that was granted, by id."""
+        return MappingProxyType(self._account.orders)
+
+    async def vanish(self, machine_id: str) -> None:
         """Let a machine die as if its host had failed."""
-        return asyncio.create_task(self._account.delete(self._account.find(machine_id)))
+        await self._account.delete(self._account.find(machine_id))
+
+    async def stop(self, machine_id: str) -> None:
+        """Stop a machine as its auto-stop would."""
+        await self._account.stop(self._account.find(machine_id))
 
     # ------------------------------------------------------------------------------------------------------ the parts
 

@@ -100,6 +100,7 @@ async def execute(machine: Machine, request: web.Request) -> web.Response:
     stdin = session.shell.stdin
     if stdin is None or session.shell.returncode is not None:
         raise Refused(410, "gone: the session has ended")
+    await _prepare(machine, command)
     stdin.write(_script(command).encode())
     await stdin.drain()
     if body.get("runAsync") or body.get("async"):
@@ -161,11 +162,19 @@ def _script(command: Command) -> str:
     folder = shlex.quote(command.folder)
     out, err = (_LINES % (mark, name) for mark, name in (("\\001\\001\\001", "out"), ("\\002\\002\\002", "err")))
     return (
-        f"mkdir -p {folder}; mkfifo {folder}/in {folder}/out {folder}/err; : >{folder}/log\n"
         f"(cd {folder} && {{ {out} {err} wait; }}) & __readers=$!\n"
         f"{{\n{command.text}\n}} <>{folder}/in >{folder}/out 2>{folder}/err\n"
         f"echo $? >{folder}/ended; wait $__readers; mv {folder}/ended {folder}/code\n"
     )
+
+
+async def _prepare(machine: Machine, command: Command) -> None:
+    """Its folder, before anybody can ask for the command."""
+    script = 'mkdir -p "$0" && cd "$0" && mkfifo in out err && : >log'
+    process = await machine.started.spawn(
+        ["sh", "-c", script, command.folder], env=machine.environment(), user=machine.inside
+    )
+    await process.output()
 
 
 def _parted(log: bytes) -> tuple[str, str, str]:

@@ -186,7 +186,7 @@ class Builder:
         owner = owner or scene.user
         quoted = shlex.quote(target)
         script = [
-            f"mkdir -p {_WORK}/files && tar -xf {_WORK}/archive -C {_WORK}/files && cd {_WORK}/files",
+            f"mkdir -p {_WORK}/files && tar --no-same-owner -xf {_WORK}/archive -C {_WORK}/files && cd {_WORK}/files",
             f"mkdir -p $(dirname {quoted}x) && cp -r {shlex.quote(source)} {quoted}",
             f"chmod -R {mode} {quoted}" if mode else "true",
             f"chown -R {owner} {quoted}" if guest.two_users else "true",

@@ -138,12 +138,8 @@ _METHODS = {"Stat": _stat, "ListDir": _list, "MakeDir": _make, "Move": _move, "R
 
 
 def describe(entry: Entry) -> dict[str, Any]:
-    """An entry as envd writes it: numbers of 64 bits are strings, default values are left out."""
-    kind = "FILE"
-    if stat.S_ISDIR(entry.mode):
-        kind = "DIRECTORY"
-    elif stat.S_ISLNK(entry.mode):
-        kind = "SYMLINK"
+    """An entry as envd writes it: numbers of 64 bits are strings, and a link has the type of what it leads to."""
+    kind = "DIRECTORY" if stat.S_ISDIR(entry.beyond) else "FILE"
     found = {
         "name": PurePosixPath(entry.path).name,
         "type": f"FILE_TYPE_{kind}",
@@ -155,4 +151,4 @@ def describe(entry: Entry) -> dict[str, Any]:
         "group": _NAMES.get(entry.gid, str(entry.gid)),
         "modifiedTime": datetime.fromtimestamp(entry.mtime, UTC).isoformat().replace("+00:00", "Z"),
     }
-    return {**found, "symlinkTarget": entry.target} if entry.target else found
+    return {**found, "symlinkTarget": entry.target, "isSymlink": True} if entry.target else found

@@ -90,11 +90,11 @@ class Machine:
         await self.guest.destroy()
 
     async def account(self, name: str) -> Account:
-        """Who ``name`` is inside. Raises: KeyError."""
-        if not self.guest.two_users:
-            return ACCOUNTS["root"]
-        if name in ACCOUNTS:
-            return ACCOUNTS[name]
+        """Who ``name`` is inside: everybody is root where there is one user only. Raises: KeyError."""
+        found = ACCOUNTS.get(name) or await self._look_up(name)
+        return found if self.guest.two_users else ACCOUNTS["root"]
+
+    async def _look_up(self, name: str) -> Account:
         for line in (await self.guest.read("/etc/passwd")).decode().splitlines():
             login, _, uid, _, _, home, *_ = line.split(":")
             if login == name:

@@ -7,7 +7,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import ClientSession, ClientTimeout, WSMessage, WSMsgType, web
+from aiohttp import (
+    ClientConnectionError,
+    ClientSession,
+    ClientTimeout,
+    WSMessage,
+    WSMsgType,
+    WSServerHandshakeError,
+    web,
+)
 
 from agentrl.testing.guest import GuestGone
 from agentrl.testing.loopback_e2b.errors import ApiError
@@ -28,12 +36,14 @@ class Relay:
     def __init__(self, machine: Machine, port: int) -> None:
         self._machine, self._port = machine, port
         self._server: asyncio.Server | None = None
+        self._starting = asyncio.Lock()
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def address(self) -> str:
         """``host:port`` of this host."""
-        if self._server is None:
-            self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        async with self._starting:
+            if self._server is None:
+                self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def close(self) -> None:
@@ -72,18 +82,17 @@ async def carry(machine: Machine, port: int, request: web.Request) -> web.Stream
     """Answer ``request`` with what a server inside says. Raises: ApiError."""
     if machine.traffic_token is not None and request.headers.get(TOKEN_HEADER) != machine.traffic_token:
         raise ApiError(403, "the traffic access token is missing or wrong")
-    try:
-        _, writer = await machine.guest.open_port(port)
-    except OSError as error:
-        raise ApiError(502, "The sandbox is running but port is not open") from error
-    writer.close()
     relay = machine.relays.setdefault(port, Relay(machine, port))
     url = f"http://{await relay.address()}{request.path_qs}"
     headers = {k: v for k, v in request.headers.items() if k.lower() not in _OURS | _OF_ONE_HOP}
+    way = _carry_socket if request.headers.get("Upgrade", "").lower() == "websocket" else _carry_http
     async with ClientSession(timeout=ClientTimeout(None), auto_decompress=False) as http:
-        if request.headers.get("Upgrade", "").lower() == "websocket":
-            return await _carry_socket(http, url, headers, request)
-        return await _carry_http(http, url, headers, request)
+        try:
+            return await way(http, url, headers, request)
+        except WSServerHandshakeError as error:
+            raise ApiError(error.status, error.message) from error
+        except ClientConnectionError as error:
+            raise ApiError(502, "The sandbox is running but port is not open") from error
 
 
 async def _carry_http(

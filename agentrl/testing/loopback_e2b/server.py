@@ -17,6 +17,7 @@ from aiohttp.typedefs import Handler, Middleware
 from agentrl.testing.faults import Faults, Primitive
 from agentrl.testing.faulty import faulty
 from agentrl.testing.guest import Host
+from agentrl.testing.guest_view import remove_tree
 from agentrl.testing.loopback_e2b import envd
 from agentrl.testing.loopback_e2b.builds import Builder
 from agentrl.testing.loopback_e2b.control import PRIMITIVES, Control
@@ -38,9 +39,9 @@ class LoopbackE2B:
         self.created: list[Machine] = []
         self.requests: list[str] = []
         self.url = ""
-        self._folder = tempfile.TemporaryDirectory(prefix="agentrl-loopback-", ignore_cleanup_errors=True)
-        self.host = Host(Path(self._folder.name) / "guests")
-        self.builder = Builder(self.host, Path(self._folder.name), self.faults)
+        self.folder = Path(tempfile.mkdtemp(prefix="agentrl-e2b-"))
+        self.host = Host(self.folder / "guests")
+        self.builder = Builder(self.host, self.folder, self.faults)
         self._port = 0
         self._runner: web.AppRunner | None = None
         self._site: web.SockSite | None = None
@@ -67,7 +68,7 @@ class LoopbackE2B:
         if self._runner is not None:
             await self._runner.cleanup()
         await self.host.aclose()
-        await asyncio.to_thread(self._folder.cleanup)
+        await asyncio.to_thread(remove_tree, self.folder)
 
     def environment(self) -> dict[str, str]:
         """The variables that lead the SDK here."""

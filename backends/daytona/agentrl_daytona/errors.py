@@ -27,7 +27,7 @@ SDK_ERRORS = (DaytonaError, OpenApiException, aiohttp.ClientError, OSError)  # T
 QUOTA_WAIT_SEC = 60.0
 TEXT_CAP = 500
 
-_STATUS_IN_TEXT = re.compile(r"(?:^|: )([45]\d\d)(?:, message=|: )")
+_STATUS_IN_TEXT = re.compile(r"^(?:Failed to [^:]+: )*([45]\d\d)\b")
 _QUOTA = re.compile(r"total (?:disk|cpu|memory|gpu|storage)\b.*\b(?:limit|quota) exceeded", re.I)
 _SNAPSHOT_QUOTA = re.compile(r"snapshot (?:quota|limit)|(?:quota|limit)[^.]* snapshots", re.I)
 _NO_RUNNER = re.compile(r"no available runners?", re.I)
@@ -39,7 +39,7 @@ _NO_IMAGE = re.compile(
     re.I,
 )
 _NO_FILE = re.compile(r"no such file or directory|file not found", re.I)
-_ERROR_STATE = re.compile(r"(?:entered error state|failed to start with state)", re.I)
+_ERROR_STATE = re.compile(r"entered error state|failed to start with state|failed to create snapshot \S+, reason", re.I)
 
 
 def translated(
@@ -100,7 +100,9 @@ def _by_status(
     if status == 404:
         return missing(said)
     if status in (400, 409, 410, 422):
-        return _by_refusal(text, said, unknown if status == 409 else SandboxRefused)
+        return _by_refusal(
+            text, said, SandboxTransient if status == 409 and unknown is SandboxTransient else SandboxRefused
+        )
     return unknown(said)
 
 

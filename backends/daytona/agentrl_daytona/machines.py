@@ -16,6 +16,7 @@ from daytona import (
     AsyncSandbox,
     CreateSandboxFromImageParams,
     CreateSandboxFromSnapshotParams,
+    DaytonaError,
 )
 from daytona import Resources as SdkResources
 
@@ -66,8 +67,9 @@ async def boot(client: Client, order: Order) -> AsyncSandbox:
         try:
             return await sdk.create(params, timeout=limit)
         except SDK_ERRORS as error:
-            if not refused_for_sure(error):
-                await discard(sdk, order.name, creation)
+            reason = None if refused_for_sure(error) else await discard(sdk, order.name, creation)
+            if reason:
+                raise DaytonaError(f"{error}: {reason}") from error
             raise
         except asyncio.CancelledError:
             await discard(sdk, order.name, creation)
@@ -138,18 +140,23 @@ def _rounded(amount: float | None, unit: int = 1) -> int | None:
     return None if amount is None else max(1, math.ceil(amount / unit))
 
 
-async def discard(sdk: AsyncDaytona, name: str, creation: str) -> None:
-    """Delete what a creation left, if it left something. Never raises for it: the machine's lifetime ends it too.
+async def discard(sdk: AsyncDaytona, name: str, creation: str) -> str | None:
+    """Delete what a creation left, if it left something; returns why that machine failed, if it says so.
 
     It may show late, so we look again; and a machine of that name may be somebody else's, so its label must be ours. This
-    needs no id, which older SDKs do not tell when they time out.
+    needs no id, which older SDKs do not tell when they time out. Never raises: the machine's lifetime ends it too.
     """
-    try:
-        async with asyncio.timeout(CLEANUP_SEC):
-            for pause in LOOKS:
+    trouble: BaseException | None = None
+    for pause in LOOKS:
+        try:
+            async with asyncio.timeout(CLEANUP_SEC / len(LOOKS)):
                 await asyncio.sleep(pause)
                 machine = await found(sdk, name)
                 if machine is not None and machine.labels.get(CREATION_LABEL) == creation:
-                    return await deleted(machine)
-    except SDK_ERRORS as error:
-        logger.warning("what became of the creation of machine %s is unknown, its lifetime ends it: %s", name, error)
+                    await deleted(machine)
+                    return machine.error_reason
+        except SDK_ERRORS as error:
+            trouble = error
+    if trouble is not None:
+        logger.warning("whether machine %s was created is unknown, its lifetime ends it: %s", name, trouble)
+    return None

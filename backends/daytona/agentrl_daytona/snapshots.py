@@ -31,8 +31,8 @@ READY, BROKEN = "active", ("error", "build_failed")
 class Snapshots:
     """Builds and finds them. Within one process each digest is built by one task, however many ask."""
 
-    def __init__(self, client: Client, poll_sec: float = POLL_SEC) -> None:
-        self._client, self._poll_sec = client, poll_sec
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._building: dict[str, asyncio.Task[str]] = {}
 
     async def layered(self, image: str | None, resources: Resources, layers: Sequence[Layer]) -> str:
@@ -100,7 +100,7 @@ class Snapshots:
                 taken = error.__cause__ is not None and conflicts(error.__cause__)
                 if not taken or time.monotonic() > deadline:
                     raise
-            await asyncio.sleep(self._poll_sec)
+            await asyncio.sleep(POLL_SEC)
             if await self._exists(name):
                 return None
 
@@ -119,12 +119,15 @@ class Snapshots:
     # ------------------------------------------------------------------------------------------------------ waiting
 
     async def _wait(self, name: str) -> None:
-        """Until it is usable: a capture is reported as done before it is, and sometimes though it failed."""
+        """Until it is usable: a capture is reported as done before it is, and even though it failed. Raises: SandboxError."""
         deadline = time.monotonic() + BUILD_SEC
-        while not await self._exists(name):
+        while (state := await self._seen(name)) != READY:
+            if state in BROKEN:
+                await self._remove(name)
+                raise SandboxError(f"snapshot {name} ended as {state}")
             if time.monotonic() > deadline:
-                raise SandboxError(f"snapshot {name} was made and never became active")
-            await asyncio.sleep(self._poll_sec)
+                raise SandboxError(f"snapshot {name} was made and is still {state or 'missing'}")
+            await asyncio.sleep(POLL_SEC)
 
     async def _exists(self, name: str) -> bool:
         """Whether it can be used now; one that somebody builds is waited for, one that is broken is removed."""
@@ -135,8 +138,15 @@ class Snapshots:
                 return False
             if time.monotonic() > deadline:
                 raise SandboxError(f"snapshot {name} has been {state} for {BUILD_SEC:.0f} s: delete it")
-            await asyncio.sleep(self._poll_sec)
+            await asyncio.sleep(POLL_SEC)
         return state == READY
+
+    async def _seen(self, name: str) -> str | None:
+        """Its state, if anybody answers: what was baked for minutes is not given up for one bad answer."""
+        try:
+            return await self._state(name)
+        except SandboxTransient as error:
+            return f"unknown ({error})"
 
     async def _state(self, name: str) -> str | None:
         async def look(sdk: AsyncDaytona) -> str | None:

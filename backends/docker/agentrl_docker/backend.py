@@ -141,7 +141,7 @@ class DockerBackend:
         if self._opened is None:
             client = connect(self._settings)
             images = Images(client, pulls=self._settings.pull == "missing")
-            self._opened = _Engine(client, images, Containers(client))
+            self._opened = _Engine(client, images, Containers(client, answer_sec=self._settings.timeout_sec))
         return self._opened
 
     def _image(self, image: str | None) -> str:

@@ -19,10 +19,10 @@ _REMOVAL_POLLS, _POLL_SEC = 200, 0.05
 
 
 class Containers:
-    """Start and remove, on the engine of ``client``."""
+    """Start and remove, on the engine of ``client``, which has ``answer_sec`` for each answer."""
 
-    def __init__(self, client: aiodocker.Docker) -> None:
-        self._client = client
+    def __init__(self, client: aiodocker.Docker, *, answer_sec: float) -> None:
+        self._client, self._answer_sec = client, answer_sec
 
     async def start(self, name: str, body: Mapping[str, Any]) -> DockerContainer:
         """Create and start. When it fails :meth:`remove` what may be there; then asking again is safe.
@@ -53,7 +53,8 @@ class Containers:
         with speaking(f"deleting {name}"):
             for _ in range(_REMOVAL_POLLS):
                 try:
-                    await container.delete(force=True, v=True)
+                    async with asyncio.timeout(self._answer_sec):  # the client itself would wait for ever
+                        await container.delete(force=True, v=True)
                 except aiodocker.DockerError as error:
                     if error.status == 404:
                         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -25,8 +24,9 @@ from agentrl.api import (
     SandboxTransient,
     WiredSandbox,
 )
-from agentrl_e2b.errors import may_have_worked, status_of, translated
+from agentrl_e2b.errors import status_of, translated
 from agentrl_e2b.machine import Machine
+from agentrl_e2b.orphans import Orphans
 from agentrl_e2b.sdk import Sdk
 from agentrl_e2b.settings import E2BSettings
 from agentrl_e2b.templates import PREFIX, Recipe, Templates
@@ -35,11 +35,8 @@ from agentrl_e2b.warmth import Warmth
 if TYPE_CHECKING:
     from e2b import AsyncSandbox
 
-logger = logging.getLogger(__name__)
-
 TOKEN_LABEL = "agentrl-create"
 DEADLINE_LABEL = "agentrl-deadline"
-SEARCH_AFTER_SEC = (0.0, 1.0, 3.0, 10.0, 30.0)
 BOOT_ATTEMPTS = 5
 BOOT_PAUSE_SEC = 0.5
 KEEP_SEC = 60
@@ -56,8 +53,7 @@ class E2BBackend:
         self._settings, self._sdk = settings, Sdk(settings)
         self._templates = Templates(self._sdk, build_sec=settings.build_sec)
         self._warmth = Warmth()
-        self._late: set[asyncio.Task[None]] = set()
-        self._closing = asyncio.Event()
+        self._orphans = Orphans(self.list, self.delete)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -87,11 +83,10 @@ class E2BBackend:
         try:
             box = await asyncio.shield(making)
         except asyncio.CancelledError:
-            await self._undo(making, token)
+            await self._orphans.remove(making, {TOKEN_LABEL: token})
             raise
         except SandboxError as error:
-            if may_have_worked(error):
-                await self._undo(making, token)
+            await self._orphans.remove(making, {TOKEN_LABEL: token})
             if status_of(error.__cause__ or error) == 404:
                 self._templates.forget(template)
                 raise ImageUnavailable(f"there is no template {template!r} ({error})") from error
@@ -99,7 +94,7 @@ class E2BBackend:
         try:
             return await self._booted(box, spec, deadline)
         except BaseException:
-            await self._undo(making, token)
+            await self._orphans.remove(making, {TOKEN_LABEL: token})
             raise
 
     async def attach(self, sandbox_id: str) -> WiredSandbox:
@@ -108,7 +103,7 @@ class E2BBackend:
             sandboxes, options = self._sdk.sandboxes, self._sdk.options()
             info = await sandboxes.get_info(sandbox_id, **options)
             box = await sandboxes.connect(sandbox_id, timeout=KEEP_SEC, **options)
-        deadline = float(info.metadata.get(DEADLINE_LABEL) or info.end_at.timestamp())
+        deadline = float((info.metadata or {}).get(DEADLINE_LABEL) or info.end_at.timestamp())
         return self._machine(box, SandboxSpec(), deadline).sandbox()
 
     async def list(self, labels: Mapping[str, str]) -> Sequence[SandboxInfo]:
@@ -121,7 +116,7 @@ class E2BBackend:
             while pages.has_next:
                 async with self._warmth.request():
                     page = await pages.next_items()
-                found += [SandboxInfo(box.sandbox_id, box.metadata, box.started_at.timestamp()) for box in page]
+                found += [SandboxInfo(box.sandbox_id, box.metadata or {}, box.started_at.timestamp()) for box in page]
         # A gateway may not know the filter.
         return [info for info in found if labels.items() <= info.labels.items()]
 
@@ -144,8 +139,7 @@ class E2BBackend:
 
     async def aclose(self) -> None:
         """End searches and builds; machines live on."""
-        self._closing.set()
-        await asyncio.gather(*self._late, return_exceptions=True)
+        await self._orphans.aclose()
         await self._templates.aclose()
 
     async def probe(self) -> str | None:
@@ -209,43 +203,3 @@ class E2BBackend:
 
     def _machine(self, box: AsyncSandbox, spec: SandboxSpec, deadline: float) -> Machine:
         return Machine(self._sdk, self._settings, box, env=spec.env, deadline=deadline, delete=self.delete)
-
-    async def _undo(self, making: asyncio.Future[AsyncSandbox], token: str) -> None:
-        """Delete what a creation made that nobody waits for: at once, and later if E2B was slow."""
-        task = asyncio.ensure_future(self._search(making, token))
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
-        await asyncio.wait([task], timeout=SEARCH_AFTER_SEC[1] / 2)
-
-    async def _search(self, making: asyncio.Future[AsyncSandbox], token: str) -> None:
-        await asyncio.wait([making])
-        error = making.exception()
-        if error is None:
-            await self._remove(making.result().sandbox_id)
-            return
-        if not may_have_worked(error):
-            return
-        for pause_sec in SEARCH_AFTER_SEC:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_sec):
-                    await self._closing.wait()
-            try:
-                found = await self.list({TOKEN_LABEL: token})
-            except SandboxError as error:
-                logger.warning("cannot look for the machine of a creation that failed: %s", error)
-                continue
-            for info in found:
-                await self._remove(info.id)
-            if found:
-                return
-
-    async def _remove(self, sandbox_id: str) -> None:
-        for attempt in range(BOOT_ATTEMPTS):
-            try:
-                await self.delete(sandbox_id)
-            except SandboxError as error:
-                logger.warning("deleting %s failed: %s", sandbox_id, error)
-                await asyncio.sleep(BOOT_PAUSE_SEC * 2**attempt)
-            else:
-                return
-        logger.error("%s was not deleted: its lifetime ends it, or `agentrl gc`", sandbox_id)

@@ -91,7 +91,8 @@ class Templates:
         """Wait for nothing more: what is being built goes on at E2B."""
         for worker in list(self._workers):
             worker.stop()
-        await asyncio.gather(*self._building, return_exceptions=True)
+        here = asyncio.get_running_loop()
+        await asyncio.gather(*(b for b in self._building if b.get_loop() is here), return_exceptions=True)
 
     def forget(self, name: str) -> None:
         """It turned out not to be there."""

@@ -58,6 +58,6 @@ async def reward_func(args: Namespace, samples: Any | Sequence[Any], **_more: An
 
 async def abort(args: Namespace) -> None:
     """miles has enough samples: end all rollouts that still run, and their machines."""
-    from agentrl_miles.host import host
+    from agentrl.embed import host
 
     await host().abort_all()

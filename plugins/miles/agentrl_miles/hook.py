@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentrl.api import AgentrlError, PlanError, RowError
-from agentrl.embed import Rollouts, SamplingPolicy, row_of
-from agentrl_miles.host import CannotStart, host
+from agentrl.embed import host, row_of
 from agentrl_miles.samples import KEY, aborted, facts, trained
 from agentrl_miles.settings import overrides, refusals, session_overrides
+from agentrl_miles.start import CannotStart, started
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +24,10 @@ async def generate(given: Any) -> Any:
     from miles.rollout.base_types import GenerateFnOutput
 
     args, sample, evaluation = given.args, given.sample, given.evaluation
-    rollouts = await host().rollouts(overrides(args), refusals(args))
+    rollouts = await started(overrides(args), refusals(args))
     rollout_id = host().rollout_id(sample.group_index, sample.index)
     row = row_of(sample.metadata or {}, prompt=sample.prompt, label=sample.label)
-    sampling = _sampling(rollouts, given.sampling_params)
+    sampling = rollouts.sampling(given.sampling_params)
     try:
         rollout = await rollouts.run(row, rollout_id, evaluation=evaluation, sampling=sampling)
     except PlanError as error:
@@ -52,13 +52,13 @@ async def agent(
     What it returns lands in the sample's metadata, where ``reward_func`` finds the verdict, or none. Raises: CannotStart.
     """
     session_url = f"{base_url.rstrip('/')}/v1"
-    rollouts = await host().rollouts(session_overrides(session_url, request_kwargs, metadata))
+    rollouts = await started(session_overrides(session_url, request_kwargs, metadata))
     rollout_id = host().rollout_id(metadata.get("group_index"), metadata.get("index"))
     try:
         rollout = await rollouts.run(
             row_of(metadata, prompt=prompt),
             rollout_id,
-            sampling=_sampling(rollouts, {**request_kwargs, "max_new_tokens": request_kwargs.get("max_tokens")}),
+            sampling=rollouts.sampling({**request_kwargs, "max_new_tokens": request_kwargs.get("max_tokens")}),
             upstream=f"openai:{session_url}",
             pinned=request_kwargs,
         )
@@ -71,19 +71,3 @@ async def agent(
     if rollout.reward is None:
         log.warning("rollout %s of %s: %s %s", rollout.id, rollout.task_id, rollout.exit_status, rollout.message)
     return facts(rollout)
-
-
-def _sampling(rollouts: Rollouts, params: Mapping[str, Any]) -> SamplingPolicy:
-    """As miles asks for this sample: an evaluation may sample in another way than training."""
-    settings = rollouts.plan.settings
-
-    def asked(name: str) -> Any:
-        value = params.get(name)
-        return getattr(settings, name) if value is None else value
-
-    return SamplingPolicy(
-        temperature=float(asked("temperature")),
-        top_p=float(asked("top_p")),
-        top_k=int(asked("top_k")),
-        max_new_tokens=int(asked("max_new_tokens")),
-    )

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentrl.api import Rollout, RowError
-from agentrl.embed import RolloutId, Rollouts, SamplingPolicy, row_of
-from agentrl_slime.host import host
+from agentrl.embed import Rollouts, host, row_of
 from agentrl_slime.samples import aborted, evaluated, trained
+from agentrl_slime.start import started
 
 WATCH_SEC = 1.0
 """How soon a rollout notices that slime has had enough of them."""
@@ -30,7 +30,7 @@ async def generate(
 
     Raises: PlanError, before the first rollout, when the combination cannot work.
     """
-    rollouts = await host().rollouts(args)
+    rollouts = await started(args)
     try:
         rollout = await _watched(args, rollouts, sample, sampling_params, evaluation=evaluation)
     except RowError as error:
@@ -45,8 +45,8 @@ async def _watched(
     args: Namespace, rollouts: Rollouts, sample: Any, sampling_params: Mapping[str, Any], *, evaluation: bool
 ) -> Rollout:
     """slime tells nobody when it aborts: whoever waits has to look."""
-    rollout_id = RolloutId(0, sample.group_index or 0, next(host().numbers))
-    sampling = _sampling(rollouts, sampling_params)
+    rollout_id = host().rollout_id(sample.group_index, sample.index)
+    sampling = rollouts.sampling(sampling_params)
     running = asyncio.create_task(rollouts.run(_row(sample), rollout_id, evaluation=evaluation, sampling=sampling))
     try:
         while not (await asyncio.wait([running], timeout=WATCH_SEC))[0]:
@@ -71,14 +71,3 @@ def _row(sample: Any) -> dict[str, Any]:
     nested = metadata.get("remote_env_info")
     columns = {**nested, **metadata} if isinstance(nested, Mapping) else metadata
     return {**columns, **row_of(metadata, prompt=sample.prompt, label=sample.label)}
-
-
-def _sampling(rollouts: Rollouts, params: Mapping[str, Any]) -> SamplingPolicy:
-    """As slime asks for this sample: an evaluation may sample in another way than training."""
-    settings = rollouts.plan.settings
-    return SamplingPolicy(
-        temperature=float(params.get("temperature", settings.temperature)),
-        top_p=float(params.get("top_p", settings.top_p)),
-        top_k=int(params.get("top_k", settings.top_k)),
-        max_new_tokens=int(params.get("max_new_tokens", settings.max_new_tokens)),
-    )

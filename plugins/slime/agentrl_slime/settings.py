@@ -23,12 +23,13 @@ ARGUMENTS: Mapping[str, str] = {
 
 ALIASES: Mapping[str, str] = {
     "SLIME_AGENT_SANDBOX_LIFETIME_SEC": "SWE_SANDBOX_LIFETIME_SEC",
+    "SLIME_AGENT_SANDBOX_IMAGE_METADATA_KEY": "SWE_SANDBOX_IMAGE_METADATA_KEY",
 }
 """The example's name → ours."""
 
 FOREIGN = re.compile(
     r"SLIME_AGENT_\w+|SLIME_FORK_MERGE_MAX_RESPONSE_TOKENS|SWE_CC_PROMPT|SWE_RPC_RETRIES"
-    r"|SWE_SANDBOX_IMAGE_METADATA_KEY|SWE_\w+_SANDBOX_SIZE"
+    r"|SWE_\w+_SANDBOX_SIZE"
 )
 """Names of the example that mean nothing here, unless a chosen part knows them."""
 

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from claude_rig import WORKDIR, Actor, RecordedMessages, Rig
 from cutting_relay import CuttingRelay
+from places import backend_at
 from tiny_model import Speller, tiny_model
 
+from agentrl.api import SandboxBackend
 from agentrl.gateway.engine import SGLangEngine
 from agentrl.gateway.guards import SamplingPolicy
 from agentrl.gateway.server import Gateway
@@ -23,8 +25,6 @@ from agentrl.tokens import load_codec
 from agentrl.types import Resources, SandboxSpec
 from agentrl_claude_code.harness import ClaudeCode
 from agentrl_claude_code.settings import ClaudeCodeSettings
-from agentrl_local.backend import LocalBackend
-from agentrl_local.settings import LocalSettings
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,20 @@ def machines() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def make_rig(model_dir: Path, machines: Path) -> AsyncIterator[Callable[..., Any]]:
+def place() -> str:
+    """Where the sandbox is, unless a test says otherwise."""
+    return "local"
+
+
+@pytest.fixture
+async def backend(place: str, machines: Path, request: pytest.FixtureRequest) -> AsyncIterator[SandboxBackend]:
+    """Where the sandbox comes from."""
+    async with backend_at(place, request, machines) as chosen:
+        yield chosen
+
+
+@pytest.fixture
+async def make_rig(model_dir: Path, backend: SandboxBackend) -> AsyncIterator[Callable[..., Any]]:
     """``await make_rig(said, budgets={}, **gateway options)``; ``said`` as for :class:`Actor`, or the replies of the only conversation."""
     speller = Speller(model_dir)
     async with AsyncExitStack() as stack:
@@ -67,13 +80,12 @@ async def make_rig(model_dir: Path, machines: Path) -> AsyncIterator[Callable[..
             )
             await gateway.start()
             stack.push_async_callback(gateway.aclose)
-            backend = LocalBackend(LocalSettings(state_dir=str(machines)))
-            stack.push_async_callback(backend.aclose)
             layers = ClaudeCode(ClaudeCodeSettings()).layers()
             image = await backend.prepare(None, Resources(), layers)
             relay = await stack.enter_async_context(CuttingRelay(gateway.port))
             spec = SandboxSpec(image=image, reach=(relay.port,))
             sandbox = await backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=600)
+            stack.push_async_callback(sandbox.close)
             await sandbox.write_file(f"{WORKDIR}/start.txt", b"broken\n")
             session = gateway.open_session("r1", Budgets(**(budgets or {})))
             return Rig(gateway, engine, relay, session, sandbox, speller, dialect.bodies)

@@ -18,15 +18,17 @@ from agentrl_daytona.errors import QUOTA_WAIT_SEC, refused_for_sure, translated
 
 
 def error(text, status=None, kind="DaytonaError", cause=None, **more):
-    """An error of the SDK; versions differ in which classes they have."""
-    cls = getattr(daytona, kind, None) or pytest.skip(f"this SDK has no {kind}")
+    """An error of the SDK; versions differ in which classes they have, and then say it by status."""
+    cls = getattr(daytona, kind, None if status is None else daytona.DaytonaError) or pytest.skip(f"no {kind}")
     made = cls(text, status_code=status, **more)
     made.__cause__ = cause
     return made
 
 
 def unconnected():
-    return aiohttp.ClientConnectorError(aiohttp.client_reqrep.ConnectionKey("h", 1, False, True, None, None, None), OSError("x"))
+    return aiohttp.ClientConnectorError(
+        aiohttp.client_reqrep.ConnectionKey("h", 1, False, True, None, None, None), OSError("x")
+    )
 
 
 # What is raised → the class when it may be sent twice, and when not.
@@ -72,6 +74,12 @@ TABLE = {
         SandboxTransient,
         SandboxError,
     ),
+    "cut download": (
+        lambda: error("Failed to download files: Response payload is not completed: <ContentLengthError: 400, message='x'>",
+                      None, "DaytonaConnectionError"),
+        SandboxTransient,
+        SandboxError,
+    ),
     "download refused": (
         lambda: error("Failed to download files: 429, message='Too Many Requests', url='http://h'"),
         SandboxThrottled,
@@ -102,7 +110,9 @@ def test_what_is_missing_depends_on_what_was_asked_for():
 
 
 def test_the_message_says_what_was_done_and_what_to_do():
-    assert "create a machine: Invalid credentials" in str(translated(error("Invalid credentials", 401), "create a machine", repeatable=True))
+    assert "create a machine: Invalid credentials" in str(
+        translated(error("Invalid credentials", 401), "create a machine", repeatable=True)
+    )
     assert "DAYTONA_API_KEY" in str(translated(error("x", 401), "do it", repeatable=True))
     assert len(str(translated(error("x" * 100_000, 400), "do it", repeatable=True))) < 1000
 

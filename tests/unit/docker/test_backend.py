@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sys
 
 import pytest
@@ -112,7 +113,7 @@ async def test_another_process_attaches(docker_backend, host, derive, machine):
 
 
 async def test_other_peoples_containers_are_left_alone(docker_backend, docker):
-    name = "agentrl-test-somebodys"
+    name = f"somebodys-{secrets.token_hex(4)}"
     docker("run", "--detach", "--network", "none", "--name", name, docker_backend._settings.image, "sleep", "600")
     try:
         with pytest.raises(SandboxGone, match="of ours"):
@@ -134,16 +135,17 @@ async def test_volumes_of_an_image_go_with_the_machine(docker_backend, derive, m
 
 
 async def test_garbage_is_collected_started_or_not(docker_backend, docker):
-    labels = {"agentrl-run": "dead-run", "agentrl-rollout": "r"}
+    run = f"dead-{secrets.token_hex(4)}"
+    labels = {"agentrl-run": run, "agentrl-rollout": "r"}
     running = await docker_backend.create(SandboxSpec(), labels=labels, lifetime_sec=300)
     words = [
         word for key, value in {**labels, "agentrl-sandbox": "1"}.items() for word in ("--label", f"{key}={value}")
     ]
-    never_ran = "agentrl-" + "0" * 16
+    never_ran = f"agentrl-{secrets.token_hex(8)}"
     docker("create", "--name", never_ran, *words, docker_backend._settings.image)
-    found = await collect_garbage(docker_backend, run_id="dead-run")
-    assert {info.id for info in found} == {running.id, never_ran}
-    assert await docker_backend.list({"agentrl-run": "dead-run"}) == []
+    found = await collect_garbage(docker_backend, runs={run})
+    assert {(garbage.id, garbage.error) for garbage in found} == {(running.id, ""), (never_ran, "")}
+    assert await docker_backend.list({"agentrl-run": run}) == []
 
 
 async def test_labels_that_were_given_are_those_that_are_listed(docker_backend, machine):

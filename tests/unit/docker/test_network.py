@@ -55,12 +55,12 @@ async def test_host_url_refuses_where_no_way_leads(opened, machine, ordinary):
 @needs_root
 @pytest.mark.parametrize(("mode", "network"), [("auto", False), ("auto", True), ("bridge", False), ("host", False)])
 async def test_the_gateway_is_on_the_containers_own_loopback(opened, machine, mode, network):
-    async with host_server(b"gateway") as port:
-        async with machine(opened(network=mode), reach=(port,), network=network) as sandbox:
-            assert sandbox.host_url(port) == f"http://127.0.0.1:{port}"
-            assert await said(sandbox, dial("127.0.0.1", port)) == "gateway"
-            interfaces = set((await said(sandbox, "ls /sys/class/net")).split())
-            assert ("eth0" in interfaces) is (mode != "auto" or network), interfaces
+    backend = opened(network=mode)
+    async with host_server(b"gateway") as port, machine(backend, reach=(port,), network=network) as sandbox:
+        assert sandbox.host_url(port) == f"http://127.0.0.1:{port}"
+        assert await said(sandbox, dial("127.0.0.1", port)) == "gateway"
+        interfaces = set((await said(sandbox, "ls /sys/class/net")).split())
+        assert ("eth0" in interfaces) is (mode != "auto" or network), interfaces
 
 
 async def test_over_the_bridge_the_host_has_a_name(opened, machine, ordinary):

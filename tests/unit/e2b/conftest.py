@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from e2b_account import settings_for
 
 from agentrl.testing.loopback_e2b import LoopbackE2B
 from agentrl_e2b.backend import E2BBackend
-from agentrl_e2b.settings import E2BSettings
-
-
-def settings_for(server, **others):
-    return E2BSettings(
-        api_key=server.api_key,
-        api_url=server.url,
-        sandbox_url=server.url,
-        request_sec=others.pop("request_sec", 10),
-        **others,
-    )
 
 
 @pytest.fixture

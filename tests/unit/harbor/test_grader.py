@@ -137,6 +137,14 @@ async def test_the_control_run_sees_through_code_under_test(name, make_task, gra
     assert "made to fail" in grade.details["control"]
 
 
+async def test_the_control_run_sees_through_a_program_in_the_runners_place(make_task, grader, open_for, work):
+    task = make_task(tests=REWARDS_ZERO.replace("cd /tests", "cd /app"), files=IN_PROCESS.items())
+    submission = await work(task, "mkdir unittest; echo 'raise SystemExit' >unittest/__init__.py")
+    trusting = HarborGrader(HarborSettings(control_run=False))
+    assert (await trusting.grade(task, submission, open_for(task), timeout_sec=60)).reward == 1.0
+    assert (await grader.grade(task, submission, open_for(task), timeout_sec=60)).reward == 0.0
+
+
 @pytest.mark.parametrize("tests", [REWARDS_ZERO, ONLY_ONE])
 async def test_honest_work_passes_the_control_run(tests, make_task, judge, open_for):
     task = make_task(tests=tests, files=IN_PROCESS.items())
@@ -149,7 +157,7 @@ async def test_a_machine_of_the_control_run_that_dies_is_no_verdict(make_task, g
     honest = await work(task, "printf 'def add(a, b):\\n    return a + b\\n' >calc.py")
     whole = mortal(open_for(task), number=2)
     assert (await grader.grade(task, honest, whole, timeout_sec=60)).reward == 1.0
-    for last in points(whole.made[1].calls, 5):
+    for last in points(whole.made[1].calls, 4):
         dying = mortal(open_for(task), number=2, last=last)
         with pytest.raises((SandboxGone, GraderError)):
             await grader.grade(task, honest, dying, timeout_sec=60)

@@ -80,7 +80,8 @@ async def test_one_that_died_or_would_die_too_early_is_not_handed_out(warm_on):
     await lease.aclose()
 
 
-async def test_a_change_of_plan_closes_what_nobody_needs(warm_on):
+async def test_a_change_of_plan_closes_what_nobody_needs(warm_on, monkeypatch):
+    monkeypatch.setattr("agentrl.lease.warm.GRACE_SEC", 0.0)
     provider = Provider()
     lease = warm_on(provider)
     lease.warm([A, B])
@@ -90,6 +91,20 @@ async def test_a_change_of_plan_closes_what_nobody_needs(warm_on):
     assert provider.calls["create"] == 3
     lease.warm([])
     await until(lambda: not provider.machines)
+    await lease.aclose()
+
+
+async def test_who_has_just_begun_still_gets_what_waits_for_nobody_else(warm_on, monkeypatch):
+    monkeypatch.setattr("agentrl.lease.warm.CHECK_SEC", 0.01)
+    provider = Provider()
+    lease = warm_on(provider, 1)
+    lease.warm([A])
+    await until(lambda: provider.machines)
+    lease.warm([B])
+    await asyncio.sleep(0.05)
+    async with opened(lease, A):
+        assert lease.counts["hits"] == 1
+        await until(lambda: any(m.spec.image == "b+agent" for m in provider.machines.values()))
     await lease.aclose()
 
 
@@ -122,15 +137,18 @@ async def test_a_place_is_given_back_to_another_process_that_waits(tmp_path, war
     await lease.aclose()
 
 
-async def test_failures_pause_it_and_reach_nobody(warm_on, waits):
-    provider = Provider({"create": [SandboxTransient("503")] * 2})
-    lease = warm_on(provider, 1)
+@pytest.mark.parametrize("error", [SandboxTransient("503"), RuntimeError("a bug")], ids=repr)
+@pytest.mark.parametrize("what", ["create", "prepare"])
+async def test_failures_pause_it_and_reach_nobody(warm_on, monkeypatch, what, error):
+    monkeypatch.setattr("agentrl.lease.warm.CHECK_SEC", 0.01)
+    provider = Provider({what: [error] * 2})
+    lease = warm_on(provider, 1, boot_retries=0)
     lease.warm([A])
-    await until(lambda: provider.calls.get("create"))
+    await until(lambda: provider.calls.get(what))
     lease.warm([A])
-    await asyncio.sleep(0.02)
-    assert provider.calls["create"] == 1
-    provider.faults["create"] = []
+    await asyncio.sleep(0.05)
+    assert provider.calls[what] == 1
+    provider.faults[what] = []
     async with opened(lease, A):
         assert lease.counts["hits"] == 0
     await lease.aclose()

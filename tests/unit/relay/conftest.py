@@ -39,6 +39,8 @@ class Service:
                 return web.Response(body=body)
             case "/pieces":
                 return await self._pieces(request)
+            case "/break" if request.transport is not None:
+                request.transport.abort()
             case "/wait":
                 self.arrived.set()
                 try:
@@ -72,11 +74,9 @@ async def service() -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-async def walled(tmp_path) -> AsyncIterator[Sandbox]:
+def walled(sandbox: Sandbox) -> Sandbox:
     """A network of its own, no way out and no way in."""
-    backend = LocalBackend(LocalSettings(state_dir=str(tmp_path / "machines")))
-    yield await backend.create(SandboxSpec(), labels={}, lifetime_sec=600)
-    await backend.aclose()
+    return sandbox
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.relay.gate import MAX_HEAD, Gate
-from agentrl.relay.inside.streams import Refused
+from agentrl.relay.inside.carry import Refused
 
 ROOT = "/s/our-token_1"
 HOST = b"Host: 127.0.0.1\r\n"

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from port_host import SECRET
 
-from agentrl.api import ExecResult, Sandbox, SandboxGone, SandboxRefused
+from agentrl.api import ExecResult, Sandbox, SandboxGone, SandboxRefused, SandboxTransient
 from agentrl.relay import channel, relay
 from agentrl.relay.launch import _START, ProgramLost, launch
 from agentrl.relay.relay import Relay
@@ -105,6 +105,31 @@ async def test_a_client_that_leaves_is_noticed(way, service):
             await service.left.wait()
 
 
+# Asks and goes without a farewell, as a machine does that runs out of memory.
+RUDE = """
+import os, socket, struct, sys, time
+client = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+client.sendall(("GET %s HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n" % sys.argv[2]).encode())
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.01)
+client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+client.close()
+"""
+
+
+async def test_a_connection_that_breaks_at_one_end_breaks_at_the_other(way, service):
+    sandbox, tunnel = way
+    async with asyncio.timeout(30), opened(sandbox, service, tunnel=tunnel) as made:
+        assert (await says(sandbox, f"curl -s {made.url}{ROOT}/break; echo $?")).strip() in ("52", "56")
+        sign = f"{made.folder}/go"
+        argv = ["python3", "-c", RUDE, made.url.rpartition(":")[2], f"{ROOT}/wait", sign]
+        call = asyncio.create_task(sandbox.exec(argv, timeout_sec=30))
+        await service.arrived.wait()
+        await sandbox.write_file(sign, b"")
+        await service.left.wait()
+        await call
+
+
 async def test_a_request_under_way_is_cut_when_the_relay_ends(way, service):
     sandbox, tunnel = way
     async with asyncio.timeout(30):
@@ -178,6 +203,28 @@ async def test_while_the_websocket_lives_no_commands_are_run(ported, port_host, 
         assert len(ported.commands) == before + 1
 
 
+async def test_a_websocket_on_which_nobody_has_anything_to_say_stays(ported, port_host, service, monkeypatch):
+    monkeypatch.setattr(channel, "HEARTBEAT_SEC", 0.1)
+    async with opened(ported, service, tunnel=True):
+        await port_host.until_visits(1)
+        await says(ported, "sleep 1")
+        assert (port_host.visits, port_host.cuts) == (1, 0)
+
+
+async def test_the_newest_connection_of_the_host_takes_over(ported, port_host):
+    program = await launch(ported, websocket=True)
+    hello = program.token.encode() + bytes(16)
+    url = f"http://127.0.0.1:{program.websocket}"
+    async with aiohttp.ClientSession() as session, session.ws_connect(url) as old, session.ws_connect(url) as new:
+        for socket in (old, new):
+            await socket.send_bytes(hello)
+            assert await socket.receive_bytes() == bytes(16)
+        assert (await old.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSED
+        await new.send_bytes(bytes(16))
+        assert await new.receive_bytes() == bytes(16)
+    await program.stop()
+
+
 async def test_a_websocket_that_falls_silent_is_replaced(ported, port_host, service, monkeypatch):
     monkeypatch.setattr(channel, "HEARTBEAT_SEC", 0.2)
     monkeypatch.setattr(channel, "CONNECT_SEC", 0.5)
@@ -203,6 +250,14 @@ async def test_without_a_websocket_it_goes_on_by_polls_and_no_log_has_the_provid
     assert port_host.visits == 0
     assert "WebSocket" in caplog.text
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("instead", ["none", SandboxRefused("no ports today"), SandboxTransient("busy")], ids=str)
+async def test_without_a_way_in_it_goes_on_by_polls(ported, port_host, service, instead):
+    ported.instead = instead
+    async with opened(ported, service, tunnel=True) as made:
+        assert await crowd(ported, made.url, "/back", 2, 1000) == "2"
+    assert port_host.visits == 0
 
 
 async def test_a_websocket_is_tried_again(ported, port_host, service):

@@ -116,10 +116,12 @@ async def test_a_stream_that_nobody_reads_stops_at_its_window_and_stops_no_other
     waiting = asyncio.Event()
 
     async def serve(stream: Stream) -> None:
-        if stream.number == 1:
-            await waiting.wait()
+        taken = 0
         while part := await host.next(stream):
             host.consumed(stream, len(part))
+            taken += len(part)
+            if stream.number == 1 and taken == module.WINDOW:
+                await waiting.wait()
         host.end(stream)
 
     program, host = Streams(Pipe()), Streams(Pipe(), serve)
@@ -133,7 +135,7 @@ async def test_a_stream_that_nobody_reads_stops_at_its_window_and_stops_no_other
         carrier.settle()
     assert await program.next(quick) == b""
     assert not sending.done()
-    assert host.pipe.received < module.WINDOW + 2000
+    assert 2 * module.WINDOW < host.pipe.received < 2 * module.WINDOW + 2000
     waiting.set()
     for _ in range(100):
         await asyncio.sleep(0)
@@ -178,7 +180,6 @@ def flood(number: int, size: int) -> Iterator[bytes]:
         frame(1, OPEN) + frame(1, END) + frame(1, END),
         frame(1, OPEN) + frame(1, RESET) + frame(1, RESET),
         frame(1, OPEN) + frame(1, 77),
-        frame(1, OPEN) + b"".join(flood(1, module.WINDOW + module.CHUNK)),
     ],
 )
 async def test_what_breaks_the_rules_is_refused(said):
@@ -192,7 +193,36 @@ async def test_what_breaks_the_rules_is_refused(said):
         task.cancel()
 
 
-@pytest.mark.parametrize("message", [b"short", HEAD.pack(1, 0), HEAD.pack(0, 1) + b"later"])
+async def test_more_than_a_window_is_refused():
+    async def serve(_stream: Stream) -> None:
+        await asyncio.Event().wait()
+
+    host = Streams(Pipe(), serve)
+    host.receive(HEAD.pack(0, 0) + frame(1, OPEN))
+    parts = [*flood(1, module.WINDOW + module.CHUNK)]
+    for part in parts[:-1]:
+        host.receive(HEAD.pack(0, host.pipe.received) + part)
+    with pytest.raises(Violation):
+        host.receive(HEAD.pack(0, host.pipe.received) + parts[-1])
+    for task in host.close():
+        task.cancel()
+
+
+def test_what_was_received_is_confirmed_also_by_an_end_that_has_nothing_to_say():
+    pipe = Pipe()
+    pipe.accept(HEAD.pack(0, 0) + bytes(pipes.CONFIRM_EVERY - 1))
+    assert not pipe.due(pipe.end)
+    pipe.accept(HEAD.pack(0, pipe.received) + b"x")
+    assert pipe.due(pipe.end)
+    assert confirmed_by(pipe.word()) == pipes.CONFIRM_EVERY
+    assert not pipe.due(pipe.end)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"short", HEAD.pack(1, 0), HEAD.pack(0, 1) + b"later", HEAD.pack(0, 0) + bytes(pipes.MESSAGE + 1)],
+    ids=["short", "confirms what was not said", "leaves a gap", "long"],
+)
 def test_messages_out_of_place_are_refused(message):
     with pytest.raises(Violation):
         Pipe().accept(message)

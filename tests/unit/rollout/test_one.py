@@ -120,6 +120,51 @@ async def test_an_agent_that_works_too_long_is_stopped_and_graded(bench):
     assert rollout.reward == 1.0
 
 
+# -------------------------------------------------------------------------------- an agent inside, and its way out
+
+
+class Inside(Acting):
+    """A harness whose program runs in the sandbox."""
+
+    runs_in = "sandbox"
+
+
+ASK = """curl -s --max-time {} -H 'Content-Type: application/json' -d '{{"messages": [{{"role": "user", "content": "Go on."}}]}}' \
+    {}/v1/chat/completions > answer || echo left"""
+
+
+@pytest.mark.parametrize("reach", ["auto", "relay"])
+async def test_an_agent_inside_calls_the_gateway(bench, reach):
+    ways = []
+
+    async def ask(sandbox, job):
+        answered = await sandbox.exec(ASK.format(60, job.base_url) + "; cat answer", cwd="/tmp", timeout_sec=70)
+        direct = f"http://127.0.0.1:{b.parts.gateway.port}/health"
+        ways.append((await sandbox.exec(["curl", "-s", direct], timeout_sec=20)).ok)
+        return HarnessResult(AgentEnd.FINISHED, answered.stdout.decode())
+
+    async with bench(["I look around."], harness=Inside(ask), AGENTRL_REACH=reach) as b:
+        rollout = await b.roll()
+    assert "I look around." in rollout.message
+    assert len(rollout.trajectory.turns) == 1
+    assert ways == [reach == "auto"]
+
+
+@pytest.mark.parametrize("reach", ["auto", "relay"])
+async def test_what_an_agent_inside_does_not_wait_for_is_not_sampled(bench, reach):
+    async def leave(sandbox, job):
+        left = await sandbox.exec(ASK.format(2, job.base_url), cwd="/tmp", timeout_sec=20)
+        async with asyncio.timeout(20):
+            await b.model.aborted.acquire()
+        return HarnessResult(AgentEnd.FINISHED, left.stdout.decode())
+
+    async with bench(["I look around."], harness=Inside(leave), AGENTRL_REACH=reach) as b:
+        b.model.fail_next("stall")
+        rollout = await b.roll()
+    assert rollout.message == "left\n"
+    assert rollout.trajectory.turns == ()
+
+
 # ---------------------------------------------------------------------------------------------- without a verdict
 
 

@@ -101,3 +101,19 @@ async def test_cancelling_the_pool_cancels_and_awaits_every_rollout():
     with pytest.raises(asyncio.CancelledError):
         await running
     assert ended
+
+
+async def test_those_who_wait_are_told_in_order_and_what_is_done_does_not_wait():
+    told = []
+    done = {"i3-g0-r1": two_turns("i3-g0-r1")}
+    await run_groups(
+        TASKS,
+        iteration=3,
+        group_size=2,
+        concurrency=1,
+        run_one=solved,
+        done=done,
+        finished=lambda rollout: None,
+        waiting=lambda tasks: told.append("".join(task.id for task in tasks)),
+    )
+    assert told == ["bb", "b", ""]

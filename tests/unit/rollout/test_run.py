@@ -37,9 +37,18 @@ async def solved(task, rollout_id, attempt):
     return replace(two_turns(str(rollout_id), iteration=rollout_id.iteration), task_id=task.id)
 
 
-def open_at(directory: Path, watcher: Silent, *, first=0, run_one=solved, announce=lambda event, **facts: None):
+def open_at(
+    directory: Path,
+    watcher: Silent,
+    *,
+    first=0,
+    run_one=solved,
+    announce=lambda event, **facts: None,
+    ahead=None,
+    last=0,
+):
     settings = resolve({"AGENTRL_GROUPS": "2", "AGENTRL_GROUP_SIZE": "2"}).settings
-    spec = TrainSpec(directory, directory, directory, "float32", 0, first, 0, 1, 100)
+    spec = TrainSpec(directory, directory, directory, "float32", 0, first, last, 1, 100)
     return open_run(
         directory,
         spec=spec,
@@ -49,6 +58,7 @@ def open_at(directory: Path, watcher: Silent, *, first=0, run_one=solved, announ
         run_one=run_one,
         watcher=watcher,
         announce=announce,
+        ahead=ahead,
     )
 
 
@@ -139,3 +149,27 @@ async def test_both_runs_of_one_seed_ask_for_the_same_tasks(tmp_path):
     for run in runs:
         run.close()
     assert asked[0] == asked[1]
+
+
+class Told:
+    """What was to be started ahead, last."""
+
+    def want(self, tasks):
+        self.tasks = [task.id for task in tasks]
+
+    def counted(self):
+        return {"warm": {"hits": 3, "misses": 1}}
+
+
+async def test_after_this_iterations_tasks_come_the_next_ones(tmp_path):
+    ahead = Told()
+    run = open_at(tmp_path, Silent(), ahead=ahead, last=2)
+    await run.groups(0)
+    await run.report(0, {}, {})
+    announced = ahead.tasks
+    second = await run.groups(1)
+    assert announced == [group.task_id for group in second for _ in group.rollouts]
+    assert ahead.tasks == [], "after the last iteration comes nothing"
+    run.close()
+    (row,) = read_lines(tmp_path / "metrics.jsonl")
+    assert row["warm"] == {"hits": 3, "misses": 1}

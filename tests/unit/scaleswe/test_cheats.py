@@ -287,6 +287,20 @@ async def test_no_cheat_earns(attempt, cheat):
     assert not reward, known
 
 
+@pytest.mark.parametrize("cheat", ["edited helper", "edited Makefile", "compiled helper"])
+async def test_it_would_earn_if_nothing_were_put_back(attempt, cheat, monkeypatch):
+    monkeypatch.setattr("agentrl_scaleswe.grader.decides", lambda path, task: False)
+    reward, known = await attempt(*CHEATS[cheat])
+    assert reward == 1.0, known
+
+
+@pytest.mark.parametrize("cheat", ["leaves at import, script", "quiet assertions", "report written by the code"])
+async def test_it_would_earn_without_a_control_run(attempt, cheat, monkeypatch):
+    monkeypatch.setattr("agentrl_scaleswe.grader.control_of", lambda task, patch: None)
+    reward, known = await attempt(*CHEATS[cheat])
+    assert reward == 1.0, known
+
+
 async def test_the_answer_is_not_on_the_network(attempt):
     async def answer(_request):
         return web.Response(text="5")

@@ -78,7 +78,7 @@ async def test_a_disk_that_fills_up_by_itself_takes_no_reward_away(grader, task,
     grade = partial(grader.grade, task(), grader.gold(task()), timeout_sec=WAIT_SEC)
     whole = mortal(small_disk, number=1)
     assert (await grade(whole)).reward == 1.0
-    for last in points(whole.made[0].calls, 8):
+    for last in points(whole.made[0].calls, 5):
         try:
             reward = (await grade(mortal(small_disk, number=1, last=last, misfortune=fill))).reward
         except (GraderError, PatchError, SandboxError):

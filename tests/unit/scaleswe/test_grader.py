@@ -95,7 +95,7 @@ async def test_a_sandbox_that_dies_in_mid_test_is_an_error(grader, task, open_sa
 async def test_a_machine_of_the_control_run_that_dies_is_no_verdict(grader, task, open_sandbox):
     whole = mortal(open_sandbox, number=2)
     assert (await grader.grade(task(), grader.gold(task()), whole, timeout_sec=WAIT_SEC)).reward == 1.0
-    for last in points(whole.made[1].calls, 6):
+    for last in points(whole.made[1].calls, 4):
         dying = mortal(open_sandbox, number=2, last=last)
         with pytest.raises((SandboxGone, GraderError)):
             await grader.grade(task(), grader.gold(task()), dying, timeout_sec=WAIT_SEC)

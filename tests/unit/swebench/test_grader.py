@@ -135,7 +135,7 @@ async def test_a_machine_of_the_control_run_that_dies_is_no_verdict(grader, task
     task = await task_of(SMMAP)
     whole = mortal(open_for(task), number=2)
     assert (await grader.grade(task, grader.gold(task), whole, timeout_sec=30)).reward == 1.0
-    for last in points(whole.made[1].calls, 6):
+    for last in points(whole.made[1].calls, 4):
         dying = mortal(open_for(task), number=2, last=last)
         with pytest.raises((SandboxGone, GraderError)):
             await grader.grade(task, grader.gold(task), dying, timeout_sec=30)

@@ -68,7 +68,15 @@ def run(tmp_path, source, *argv):
     return subprocess.run([sys.executable, *argv], cwd=tmp_path, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("argv", [["test_x.py"], ["-m", "unittest", "test_x"], ["-m", "pytest", "-q", "test_x.py"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["test_x.py"],
+        ["-m", "unittest", "test_x"],
+        ["-O", "-m", "unittest", "test_x"],
+        ["-m", "pytest", "-q", "test_x.py"],
+    ],
+)
 def test_every_test_of_a_file_fails(tmp_path, argv):
     assert run(tmp_path, UNITTEST.encode(), *argv).returncode == 0
     failed = run(tmp_path, sabotaged(UNITTEST.encode(), script=True), *argv)

@@ -7,6 +7,7 @@ from conformance import assert_conforms, each_check
 from wired_machines import WiredBackend
 
 
+@pytest.mark.slow
 @each_check()
 async def test_conformance(local_backend, check):
     await assert_conforms(check, WiredBackend(local_backend))

@@ -1,9 +1,4 @@
-"""Rollouts for somebody else's training loop: all that a plugin for another framework may import besides :mod:`agentrl.api`.
-
-The loop keeps its data, its engine and its training. It hands over task rows one at a time and gets finished rollouts
-back; which machines, agents and graders they use is decided by environment variables, as everywhere. Not here: what a framework's
-own arguments and samples are called (its plugin knows).
-"""
+"""Rollouts while somebody else's loop asks for them: the combination, checked and started, and one rollout after another."""
 
 from __future__ import annotations
 
@@ -27,7 +22,6 @@ from agentrl.outcomes import RULES, ExitStatus
 from agentrl.plugins import load_plugins
 from agentrl.registry import Registry
 from agentrl.rollout.assembly import Assembly, assemble
-from agentrl.rollout.convert import row_of
 from agentrl.rollout.journal import FILE as JOURNAL
 from agentrl.rollout.journal import encode
 from agentrl.rollout.lines import Lines
@@ -38,8 +32,6 @@ from agentrl.rollout.saved import save_plan
 from agentrl.settings import PluginSettings, Resolved, Settings, environment, resolve, variables
 from agentrl.tasks import TaskFormat
 from agentrl.types import Message, Rollout, Task, Text, Trajectory
-
-__all__ = ["RolloutId", "Rollouts", "SamplingPolicy", "open_rollouts", "row_of"]
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +127,20 @@ class Rollouts:
         if running:
             await asyncio.wait(running)
         return len(running)
+
+    def sampling(self, params: Mapping[str, Any]) -> SamplingPolicy:
+        """How one rollout samples: ``temperature``, ``top_p``, ``top_k`` and ``max_new_tokens``; the run's where absent or None."""
+
+        def asked(name: str) -> Any:
+            value = params.get(name)
+            return getattr(self.plan.settings, name) if value is None else value
+
+        return SamplingPolicy(
+            temperature=float(asked("temperature")),
+            top_p=float(asked("top_p")),
+            top_k=int(asked("top_k")),
+            max_new_tokens=int(asked("max_new_tokens")),
+        )
 
     def spell(self, ids: Sequence[int]) -> str:
         """Token ids as text, for people. Empty without a tokenizer."""

@@ -8,8 +8,8 @@ Nothing else in the code decides whether an ending is retried, graded or rewarde
 
 Whose fault is work that cannot be collected? The start state was proved readable before the agent began, so a repository
 that cannot be read afterwards (no ``.git``, objects gone, a pipe in the place of a file) is the policy's doing: graded, 0, as
-``work_unreadable``. A machine that is gone or does not answer proves nothing about anybody: aborted. An agent that kills
-its machine on purpose gets no reward out of it, and what it costs shows in the counters by cause.
+``work_unreadable``. A machine that is gone, full or without an answer proves nothing about anybody: aborted. An agent that kills or
+fills its machine on purpose gets no reward out of it, and what it costs shows in the counters by cause.
 """
 
 from __future__ import annotations

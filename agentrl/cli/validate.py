@@ -6,6 +6,8 @@ unfit tasks go to the quarantine file, which training honours.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -97,7 +99,9 @@ async def _validate(
     plan: Plan, tasks: Sequence[Task], repeats: int, done: Callable[[Validated], None], stopping: Stopping
 ) -> None:
     settings, parts = plan.settings, plan.parts
-    lease = make_lease(parts.backend, settings, run_id=VALIDATE, ledger=settings.run_dir / VALIDATE / LEDGER)
+    # Not just its name: on another host, with the same account, somebody may validate too.
+    run_id = f"{VALIDATE}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    lease = make_lease(parts.backend, settings, run_id=run_id, ledger=settings.run_dir / VALIDATE / LEDGER)
     stopping.hurry = lease.hurry
 
     def open_sandbox(task: Task) -> AbstractAsyncContextManager[Sandbox]:

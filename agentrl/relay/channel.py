@@ -46,7 +46,7 @@ async def by_websocket(streams: Streams, program: Program, opened: asyncio.Event
                 socket = await _connect(session, *address)
                 await socket.send_bytes(program.token.encode() + streams.pipe.word())
                 greeting = await _receive(socket)
-            streams.receive(greeting)
+            await _take_in(streams, greeting)
             opened.set()
             _log.debug("the relay's WebSocket into %s is open", program.sandbox.id)
             try:
@@ -100,7 +100,7 @@ async def _tell(streams: Streams, socket: aiohttp.ClientWebSocketResponse, place
 
 async def _listen(streams: Streams, socket: aiohttp.ClientWebSocketResponse) -> None:
     while True:
-        streams.receive(await _receive(socket))
+        await _take_in(streams, await _receive(socket))
 
 
 async def _receive(socket: aiohttp.ClientWebSocketResponse) -> bytes:
@@ -140,8 +140,17 @@ async def _persist(streams: Streams, program: Program, message: Callable[[], byt
             await asyncio.sleep(random.uniform(0, delay))
             delay = min(2 * delay, _BACKOFF_CAP_SEC)
         else:
-            streams.receive(answer)
+            await _take_in(streams, answer)
             return
+
+
+async def _take_in(streams: Streams, message: bytes) -> None:
+    """Whatever a program says, nobody else waits long for it to be read."""
+    streams.put(message)
+    more = True
+    while more:
+        more = streams.handle()
+        await asyncio.sleep(0)
 
 
 async def first(*works: Awaitable[object]) -> None:

@@ -45,7 +45,7 @@ async def megabytes_of_stdin_arrive(backend: SandboxBackend) -> None:
 async def unread_stdin_is_fine(backend: SandboxBackend) -> None:
     """A command may end without reading the megabytes that it was given, at once or after a while."""
     async with machine(backend) as sandbox:
-        for command in ("exit 4", "sleep 0.5; exit 4"):
+        for command in ("exit 4", "sleep 0.2; exit 4"):
             result = await run(sandbox, command, stdin=b"x" * (4 << 20))
             assert result.exit_code == 4, result.exit_code
 
@@ -119,7 +119,7 @@ async def control_bytes_stay_where_they_are(backend: SandboxBackend) -> None:
 async def cut_characters_are_whole(backend: SandboxBackend) -> None:
     """A character that is written byte by byte arrives as one."""
     async with machine(backend) as sandbox:
-        script = "for byte in '\\342' '\\202' '\\254'; do printf $byte; sleep 0.2; done"
+        script = "for byte in '\\342' '\\202' '\\254'; do printf $byte; sleep 0.1; done"
         result = await run(sandbox, script)
         assert result.stdout == "€".encode(), result.stdout
 
@@ -139,7 +139,7 @@ async def endless_output_is_bounded(backend: SandboxBackend) -> None:
     """Output without end fills neither the machine's disk nor our memory; at the timeout its tail is there."""
     async with machine(backend) as sandbox:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        endless = asyncio.create_task(sandbox.exec("touch /tmp/on; yes abcdefg", timeout_sec=3))
+        endless = asyncio.create_task(sandbox.exec("touch /tmp/on; yes abcdefg", timeout_sec=2.5))
         await appears(sandbox, "/tmp/on")
         look = "for i in $(seq 10); do du -skc /tmp /var/tmp /dev/shm 2>/dev/null | tail -n 1; sleep 0.1; done"
         sizes = [int(line.split()[0]) for line in (await output(sandbox, look)).splitlines()]

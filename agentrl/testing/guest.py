@@ -31,11 +31,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentrl.errors import SandboxTransient
+from agentrl.testing.guest_channel import Channel, GuestGone, Process
 from agentrl.testing.guest_view import (
     Folders,
     bwrap_argv,
@@ -49,12 +49,9 @@ from agentrl.testing.guest_view import (
 
 BOOT_SEC = 30.0
 END_SEC = 5.0
-CHUNK = 256 << 10
 _BOOTS_AT_ONCE = 8
 
-
-class GuestGone(Exception):
-    """The guest was destroyed, or its first process ended."""
+__all__ = ["Entry", "Guest", "GuestGone", "Host", "Process"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,71 +69,6 @@ class Entry:
     beyond: int = 0
 
 
-class Process:
-    """A process inside. ``pid`` is its number inside; it leads a session and a process group of its own.
-
-    ``stdout`` and ``stderr`` end when everyone who holds them has closed them; ``wait`` returns when the process itself has ended.
-    """
-
-    def __init__(self, guest: Guest, number: int) -> None:
-        loop = asyncio.get_running_loop()
-        self._guest, self.number = guest, number
-        self.pid = 0
-        self.started: asyncio.Future[None] = loop.create_future()
-        self.exited: asyncio.Future[int] = loop.create_future()
-        self.stdin: asyncio.StreamWriter | None = None
-        self.stdout = asyncio.StreamReader(CHUNK)
-        self.stderr = asyncio.StreamReader(CHUNK)
-        self._transports: list[asyncio.ReadTransport | asyncio.WriteTransport] = []
-
-    @property
-    def returncode(self) -> int | None:
-        """The exit code, -n for signal n; None while it runs, or when it went with its guest."""
-        return self.exited.result() if self.exited.done() and not self.exited.exception() else None
-
-    async def wait(self) -> int:
-        """The exit code, -n for signal n. Raises: GuestGone."""
-        return await asyncio.shield(self.exited)
-
-    def signal(self, number: int, *, group: bool = False) -> None:
-        """Send a signal to it alone or to its whole process group; nothing happens when it has ended. Raises: GuestGone."""
-        self._guest.request({"do": "signal", "target": self.number, "signal": number, "group": group, "number": 0})
-
-    def close(self) -> None:
-        """Let go of its pipes: whoever still writes to them gets SIGPIPE. Idempotent."""
-        for transport in self._transports:
-            if not transport.is_closing():
-                transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
-
-    async def output(self) -> tuple[int, bytes, bytes]:
-        """Exit code, stdout and stderr, when all of them have ended. Raises: GuestGone."""
-        try:
-            out, err = await asyncio.gather(self.stdout.read(), self.stderr.read())
-            return await self.wait(), out, err
-        finally:
-            self.close()
-
-    async def make_pipes(self, *, stdin: bool) -> list[int]:
-        """Make the pipes; returns the ends that belong inside, for the caller to close."""
-        loop, theirs = asyncio.get_running_loop(), []
-        if stdin:
-            end, mine = os.pipe()
-            theirs.append(end)
-            sender, protocol = await loop.connect_write_pipe(
-                lambda: asyncio.streams.FlowControlMixin(loop=loop), os.fdopen(mine, "wb", 0)
-            )
-            self.stdin = asyncio.StreamWriter(sender, protocol, None, loop)
-            self._transports.append(sender)
-        for reader in (self.stdout, self.stderr):
-            mine, end = os.pipe()
-            theirs.append(end)
-            receiver, _ = await loop.connect_read_pipe(
-                partial(asyncio.StreamReaderProtocol, reader), os.fdopen(mine, "rb", 0)
-            )
-            self._transports.append(receiver)
-        return theirs
-
-
 class Guest:
     """A running machine. Made by :meth:`Host.start`."""
 
@@ -147,16 +79,10 @@ class Guest:
         self.ended = asyncio.Event()
         self.destroyed = False
         self.two_users = two_users()
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.pid = process.pid
-        self._process, self._sock = process, sock
-        self._number = 0
-        self._processes: dict[int, Process] = {}
-        self._connecting: dict[int, asyncio.Future[socket.socket]] = {}
+        self._process, self._channel = process, Channel(self.id, sock)
         self._pidfd = os.pidfd_open(process.pid)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._pidfd, self._on_end)
-        loop.add_reader(sock, self._on_packet)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
 
     # ------------------------------------------------------------------------------------------------ processes
 
@@ -178,19 +104,7 @@ class Guest:
         return await self._start(body, user=user, stdin=stdin)
 
     async def _start(self, body: Mapping[str, Any], *, user: str, stdin: bool) -> Process:
-        process = Process(self, self._next())
-        self._processes[process.number] = process
-        theirs = await process.make_pipes(stdin=stdin)
-        try:
-            self.request({**body, "user": user if self.two_users else "root", "number": process.number}, theirs)
-            await process.started
-        except BaseException:
-            process.close()
-            raise
-        finally:
-            for fd in theirs:
-                os.close(fd)
-        return process
+        return await self._channel.start({**body, "user": user if self.two_users else "root"}, stdin=stdin)
 
     # ---------------------------------------------------------------------------------------------------- files
 
@@ -248,10 +162,7 @@ class Guest:
 
     async def open_port(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to TCP ``port`` on the guest's own loopback. Raises: OSError (nobody listens), GuestGone."""
-        number = self._next()
-        future = self._connecting[number] = asyncio.get_running_loop().create_future()
-        self.request({"do": "connect", "port": port, "number": number})
-        return await asyncio.open_connection(sock=await future)
+        return await asyncio.open_connection(sock=await self._channel.connect(port))
 
     # --------------------------------------------------------------------------------------------------- its life
 
@@ -275,18 +186,11 @@ class Guest:
 
     def hang_up(self) -> None:
         """Let it die at once; :meth:`destroy` removes its files. Idempotent."""
-        if self._sock.fileno() >= 0:
-            asyncio.get_running_loop().remove_reader(self._sock)
-            self._sock.close()
-        gone = GuestGone(f"{self.id} is gone")
-        for process in self._processes.values():
-            for future in (process.started, process.exited):
-                _settle(future, gone)
-        for connecting in self._connecting.values():
-            _settle(connecting, gone)
-        _settle(self.ready, gone)
-        self._processes.clear()
-        self._connecting.clear()
+        self._channel.close()
+
+    async def answers(self) -> None:
+        """Wait until it has booted. Raises: GuestGone."""
+        await asyncio.shield(self._channel.ready)
 
     def _on_end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -294,71 +198,6 @@ class Guest:
         self._process.wait()
         self.hang_up()
         self.ended.set()
-
-    # --------------------------------------------------------------------------------------------------- the socket
-
-    def _next(self) -> int:
-        self._number += 1
-        return self._number
-
-    def request(self, body: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send one request. Raises: GuestGone."""
-        with os.fdopen(os.memfd_create("request"), "w+b", 0) as file:
-            file.write(json.dumps(body).encode("utf-8", "surrogateescape"))
-            file.seek(0)
-            try:
-                socket.send_fds(self._sock, [b"."], [file.fileno(), *fds])
-            except OSError as error:
-                raise GuestGone(f"{self.id} is gone: {error}") from error
-
-    def _on_packet(self) -> None:
-        try:
-            packet, fds, _, _ = socket.recv_fds(self._sock, 65536, 1)
-        except OSError:
-            packet, fds = b"", []
-        if not packet:
-            self.hang_up()
-            return
-        answer = json.loads(packet)
-        if "ready" in answer:
-            _settle(self.ready, None)
-        elif answer["number"] in self._connecting:
-            self._on_connection(answer, fds)
-        elif answer["number"] in self._processes:
-            self._on_process(answer)
-
-    def _on_connection(self, answer: Mapping[str, Any], fds: Sequence[int]) -> None:
-        if fds:
-            connected = socket.socket(fileno=fds[0])
-            if not _settle(self._connecting[answer["number"]], connected):
-                connected.close()
-        elif "errno" in answer:
-            _settle(self._connecting[answer["number"]], OSError(answer["errno"], answer["error"]))
-        elif "code" in answer:
-            del self._connecting[answer["number"]]
-
-    def _on_process(self, answer: Mapping[str, Any]) -> None:
-        process = self._processes[answer["number"]]
-        if "pid" in answer:
-            process.pid = answer["pid"]
-            _settle(process.started, None)
-        elif "errno" in answer:
-            _settle(process.started, OSError(answer["errno"], answer["error"]))
-        else:
-            _settle(process.exited, answer["code"])
-            del self._processes[answer["number"]]
-
-
-def _settle(future: asyncio.Future[Any], outcome: object) -> bool:
-    """Give a future its result or exception, if it has none; one that nobody waits for is no warning."""
-    if future.done():
-        return False
-    if isinstance(outcome, Exception):
-        future.set_exception(outcome)
-        future.exception()
-    else:
-        future.set_result(outcome)
-    return True
 
 
 class Host:
@@ -383,13 +222,13 @@ class Host:
             self._guests.add(guest)
             try:
                 async with asyncio.timeout(BOOT_SEC):
-                    await guest.ready
-            except (TimeoutError, GuestGone):
+                    await guest.answers()
+            except (TimeoutError, GuestGone, asyncio.CancelledError) as error:
                 said = (state / "log").read_text(errors="replace")
+                await asyncio.shield(guest.destroy())
+                if isinstance(error, asyncio.CancelledError):
+                    raise
                 raise SandboxTransient(f"the guest did not start: {said}") from None
-            finally:
-                if not guest.ready.done() or guest.ready.exception():
-                    await asyncio.shield(guest.destroy())
         return guest
 
     async def aclose(self) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from agentrl.errors import SandboxRefused
 
-INIT = Path(__file__).with_name("guest_init.py")
+PROGRAM = Path(__file__).with_name("guest_inside")
+INSIDE = "/run/guest"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt")
 SKELETON = (
     "dev",
@@ -181,8 +182,21 @@ def bwrap_argv(state: Path, folders: Folders, layers: Sequence[Path], arguments:
         argv += ["--overlay", str(state / _name(folder) / "up"), str(state / _name(folder) / "wk"), folder]
     for folder in folders.bound:
         argv += ["--ro-bind", folder, folder]
-    argv += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", str(INIT), "/run/init.py", "--chdir", "/", "--"]
-    return [*argv, folders.python, "-I", "-S", "-X", "utf8", "/run/init.py", *arguments]
+    argv += ["--proc", "/proc", "--dev", "/dev", "--chdir", "/"]
+    argv += [
+        "--ro-bind",
+        str(PROGRAM),
+        f"{INSIDE}/{PROGRAM.name}",
+        "--",
+        folders.python,
+        "-I",
+        "-S",
+        "-B",
+        "-X",
+        "utf8",
+    ]
+    start = f"import sys; sys.path.insert(0, {INSIDE!r}); from {PROGRAM.name}.init import main; main()"
+    return [*argv, "-c", start, *arguments]
 
 
 def _walls() -> Iterator[str]:

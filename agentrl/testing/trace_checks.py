@@ -13,9 +13,9 @@ from agentrl.testing.check import checks
 from agentrl.testing.rig import PATIENCE_SEC, appears, machine, output, run
 
 _MEDDLING = {
-    "turns files into FIFOs": 'rm -f "$f" && mkfifo "$f"',
-    "writes a zero into files": 'echo 0 > "$f"',
+    "writes a zero into files": 'read -r was < "$f"; [ "$was" = 0 ] || echo 0 > "$f"',
     "turns files into links": 'ln -sf /etc/passwd "$f"',
+    "turns files into FIFOs": 'rm -f "$f" && mkfifo "$f"',
 }
 
 

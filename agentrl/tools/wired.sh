@@ -55,7 +55,7 @@ settle() {
     local _round _quiet=0 _state _part
     _kept=
     for ((_round = 0; _round < 100 && _quiet < 3; _round++)); do
-        read -r -t 0.02 -u "$2" _part
+        IFS= read -r -t 0.02 -u "$2" _part
         _state=$?
         # The time may run out in the middle of the line.
         _kept+=$_part

@@ -165,10 +165,10 @@ def assert_trains(slime: Surface, args: Namespace, data: list[Any], rollouts: li
     for tokens, length, mask, logprobs in zip(
         *(trained[k] for k in ("tokens", "response_lengths", "loss_masks", "rollout_log_probs")), strict=True
     ):
-        [source] = [s for s in expected if list(s.tokens) == tokens and list(s.logprobs[-length:]) == logprobs]
+        sources = [s for s in expected if list(s.tokens) == tokens and list(s.logprobs[-length:]) == logprobs]
         assert 0 < length < len(tokens)
-        assert source.loss_mask[-length:] == tuple(mask)
-        assert not any(source.loss_mask[:-length])
+        assert {source.loss_mask[-length:] for source in sources} == {tuple(mask)}
+        assert not any(any(source.loss_mask[:-length]) for source in sources)
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from claude_rig import call
@@ -24,36 +26,68 @@ def keys(*typed: str, done: bool = False) -> str:
     return json.dumps({"analysis": "a", "plan": "p", "commands": commands, "task_complete": done})
 
 
+CLAUDE = [call("Bash", command=FIX, description="Repair it"), "Done."]
 AGENTS = {
     "mini-swe": ([bash(FIX), SUBMIT], {"SWE_MINI_DEMONSTRATION": "false"}),
     "terminus-2": ([keys(f"{FIX}\n"), keys(done=True), keys(done=True)], {}),
-    "claude-code": ([call("Bash", command=FIX, description="Repair it"), "Done."], {"SWE_CLAUDE_SIMPLE": "1"}),
+    "claude-code": (CLAUDE, {"SWE_CLAUDE_SIMPLE": "1"}),
+    # Then a container has nothing but its own loopback, where nobody of ours listens.
+    "claude-code by relay": (
+        CLAUDE,
+        {"SWE_CLAUDE_SIMPLE": "1", "AGENTRL_REACH": "relay", "SWE_DOCKER_NETWORK": "none"},
+    ),
 }
+
+
+@pytest.fixture
+def task() -> dict[str, Any]:
+    """A row of the examples."""
+    [row] = [row for row in rows(TASKS) if row["metadata"]["instance_id"] == "backup-permission"]
+    return row
+
+
+@pytest.fixture
+def variables(docker_settings) -> dict[str, str]:
+    """Containers of the tests' engine, and lengths that the tiny model has."""
+    engine = docker_settings()
+    containers = {"SWE_SANDBOX": "docker", "DOCKER_HOST": engine.host, "SWE_DOCKER_IMAGE": engine.image}
+    return {**containers, "SWE_CONTEXT_TOKENS": str(CONTEXT), "SWE_MAX_NEW_TOKENS": "400", "SWE_MAX_TURNS": "5"}
+
+
+def containers(variables: dict[str, str], run: Path) -> list[str]:
+    """Those of a run, in whatever state."""
+    words = ("ps", "--all", "--quiet", "--filter", f"label=agentrl-run={run.name}")
+    return docker(variables["DOCKER_HOST"], *words).split()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
-async def test_a_task_of_the_examples_is_solved_in_containers(command, model_dir, docker_settings, agent):
-    [row] = [row for row in rows(TASKS) if row["metadata"]["instance_id"] == "backup-permission"]
+async def test_a_task_of_the_examples_is_solved_in_containers(command, model_dir, task, variables, agent):
     replies, more = AGENTS[agent]
-    engine = docker_settings()
     async with ScriptedEngine(saying(Speller(model_dir), replies)) as model:
-        variables = {
-            "SWE_SANDBOX": "docker",
-            "DOCKER_HOST": engine.host,
-            "SWE_DOCKER_IMAGE": engine.image,
-            "SWE_AGENT": agent,
-            "AGENTRL_ENGINE": model.url,
-            "SWE_CONTEXT_TOKENS": str(CONTEXT),
-            "SWE_MAX_NEW_TOKENS": "400",
-            "SWE_MAX_TURNS": "5",
-        }
-        made = command([row], **variables, **more)
+        made = command([task], **variables, **more, SWE_AGENT=agent.split()[0], AGENTRL_ENGINE=model.url)
         done = await finish(await made.start("rollout"))
     assert done.code == 0, done.output
     [run] = made.runs.iterdir()
     assert made.run("verify", run.name).code == 0
     [rollout] = rows(run / "journal.jsonl")
     assert (rollout["exit_status"], rollout["reward"]) == ("solved", 1.0), rollout
-    assert docker(engine.host, "ps", "--all", "--quiet", "--filter", f"label=agentrl-run={run.name}") == ""
+    assert containers(variables, run) == []
     assert made.traces() == []
+
+
+@pytest.mark.slow
+async def test_what_a_killed_run_leaves_is_garbage_collected(command, model_dir, task, variables):
+    async with ScriptedEngine(saying(Speller(model_dir), [SUBMIT])) as model:
+        model.held = asyncio.Event()
+        made = command([task], **variables, AGENTRL_ENGINE=model.url)
+        process = await made.start("rollout")
+        await model.arrived.acquire()
+        process.kill()
+        await finish(process)
+        [run] = made.runs.iterdir()
+        assert len(containers(variables, run)) == 1
+        collected = made.run("gc", AGENTRL_ENGINE=model.url)
+    assert collected.code == 0, collected.output
+    assert containers(variables, run) == []
+    await made.gone()

@@ -84,6 +84,7 @@ def stage(command: Callable[..., Command], model_dir: Path) -> Callable[..., obj
                 "AGENTRL_GROUP_SIZE": str(SIZE),
                 "AGENTRL_ITERATIONS": str(ITERATIONS),
                 "SWE_CONCURRENCY": "2",
+                "AGENTRL_WARM": "2",
                 "SWE_MAX_NEW_TOKENS": "100",
                 "SWE_MAX_TURNS": "5",
                 "SWE_MINI_DEMONSTRATION": "false",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from agentrl.api import FileMissing, Resources, Sandbox, SandboxBackend, SandboxGone, SandboxSpec
+from agentrl.api import FileMissing, Resources, Sandbox, SandboxBackend, SandboxError, SandboxGone, SandboxSpec
 
 Defect = Callable[["BrokenBackend"], None]
 
@@ -143,10 +143,12 @@ def trusts_a_file(broken: BrokenBackend) -> None:
     async def run(real, command, **options):
         if not isinstance(command, str) or "exit 3" not in command:
             return await real.exec(command, **options)
-        result = await real.exec(f"({command}); echo $? > /tmp/code; sleep 0.2; cat /tmp/code", **options)
+        result = await real.exec(f"({command}); echo $? > /tmp/code; sleep 0.5; cat /tmp/code", **options)
         if result.timed_out:
             return result
-        *out, code = result.stdout.splitlines() or [b"1"]
+        *out, code = result.stdout.splitlines() or [b""]
+        if not code.isdigit():
+            raise SandboxError("the exit code is unknown")
         return replace(result, exit_code=int(code), stdout=b"\n".join(out))
 
     broken.exec = run

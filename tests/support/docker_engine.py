@@ -1,7 +1,7 @@
 """A real Docker engine for tests: one for a run of pytest, whatever number of workers it has, with an image made of this host.
 
 It is started by ``scripts/docker_engine.sh`` when the first test asks for it and stopped when the run ends, also when that is
-killed. ``AGENTRL_TEST_DOCKER_HOST`` names one to use instead.
+killed. ``TEST_DOCKER_HOST`` names one to use instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def docker_host(config: pytest.Config) -> str:
             raise NoEngine(refusal.read_text())
         if not host.exists():
             try:
-                started = os.environ.get("AGENTRL_TEST_DOCKER_HOST") or _start(home, _owner(config))
+                started = os.environ.get("TEST_DOCKER_HOST") or _start(home, _owner(config))
                 _provide_image(started)
             except (NoEngine, OSError, subprocess.CalledProcessError) as error:
                 refusal.write_text(str(error))
@@ -60,7 +60,7 @@ def stop(config: pytest.Config) -> None:
 
 def _start(home: Path, owner: int) -> str:
     if os.geteuid() != 0:
-        raise NoEngine("an engine is started by root only, and AGENTRL_TEST_DOCKER_HOST names none")
+        raise NoEngine("an engine is started by root only, and TEST_DOCKER_HOST names none")
     if shutil.which("dpkg-query") is None:
         raise NoEngine("the engine's image is made of Debian packages, which this machine does not have")
     command = [SCRIPT, "start", home / "run", home / "data", str(owner)]

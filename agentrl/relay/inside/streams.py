@@ -18,6 +18,8 @@ CHUNK = 32 << 10
 WINDOW = 512 << 10
 """Bytes of one stream that may be under way."""
 MAX_STREAMS = 128
+FRAMES = 1000
+"""Frames that are handled at once, so that nothing else waits for long."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,8 +102,19 @@ class Streams:
 
     def receive(self, message: bytes) -> None:
         """Take in a message of the other end, old or new. Raises: Violation."""
+        self.put(message)
+        while self.handle():
+            pass
+
+    def put(self, message: bytes) -> None:
+        """Half of :meth:`receive`: :meth:`handle` is the other half. Raises: Violation."""
         self._rest += self.pipe.accept(message)
-        while len(self._rest) >= FRAME.size:
+
+    def handle(self) -> bool:
+        """Handle some of what was put; whether there may be more. Raises: Violation."""
+        for _ in range(FRAMES):
+            if len(self._rest) < FRAME.size:
+                break
             number, kind, size = FRAME.unpack_from(self._rest)
             length = size if kind == DATA else 0
             if length > CHUNK or (kind == DATA and not length):
@@ -111,7 +124,10 @@ class Streams:
             data = bytes(self._rest[FRAME.size : FRAME.size + length])
             del self._rest[: FRAME.size + length]
             self._take(number, kind, size, data)
+        else:
+            return True
         self.pipe.tell()
+        return False
 
     def _take(self, number: int, kind: int, size: int, data: bytes) -> None:
         if kind == OPEN:

@@ -17,7 +17,7 @@ themselves (every image is this host's own files), limits of machines. A test of
                 async for sandbox in daytona.list(ListSandboxesQuery(labels={"run": "1"})):
                     await sandbox.delete()
             assert server.faults.spent and not server.machines
-            assert server.requests["POST /api/sandbox"] == 1
+            assert server.requests.count("POST /api/sandbox") == 1
 
 :mod:`agentrl.testing.faults` lists what can go wrong on demand.
 """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import socket
 import tempfile
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -53,9 +54,9 @@ class LoopbackDaytona:
         async with LoopbackDaytona() as server:
             backend = DaytonaBackend(DaytonaSettings(api_url=server.url, api_key=server.api_key))
 
-    ``minute_sec``: how long the provider's minute takes, so that its clocks can be tested; ``machine_limit``: how many machines the
-    quota allows; ``page_size``: of lists; ``build_sec``: how long a snapshot takes to build; ``events``: whether
-    there is Socket.IO.
+    ``requests``: what was asked for, in order, as method and route. ``minute_sec``: how long the provider's minute takes, so
+    that its clocks can be tested; ``machine_limit``: how many machines the quota allows; ``page_size``: of lists;
+    ``build_sec``: how long a snapshot takes to build; ``events``: whether there is Socket.IO.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class LoopbackDaytona:
     ) -> None:
         self.api_key = f"dtn_{secrets.token_hex(16)}"
         self.faults = Faults()
-        self.requests: Counter[str] = Counter()
+        self.requests: list[str] = []
         self.origin = ""
         self._minute_sec, self._limit, self._page_size, self._build_sec = (
             minute_sec,
@@ -79,6 +80,8 @@ class LoopbackDaytona:
         )
         self._events = Events(self.api_key) if events else None
         self._folder: Path | None = None
+        self._port = 0
+        self._site: web.SockSite | None = None
 
     @property
     def url(self) -> str:
@@ -89,6 +92,15 @@ class LoopbackDaytona:
     def machines(self) -> Mapping[str, Machine]:
         """The machines that exist, by id; nothing is left when this is empty."""
         return MappingProxyType(self._account.machines)
+
+    @property
+    def created(self) -> Sequence[Machine]:
+        """All machines that ever were."""
+        return [*self._account.graveyard.values(), *self._account.machines.values()]
+
+    def environment(self) -> dict[str, str]:
+        """The variables that lead the SDK here."""
+        return {"DAYTONA_API_URL": self.url, "DAYTONA_API_KEY": self.api_key, "DAYTONA_TARGET": "loopback"}
 
     @property
     def snapshots(self) -> Mapping[str, Snapshot]:
@@ -105,7 +117,7 @@ class LoopbackDaytona:
         app = web.Application(
             client_max_size=BODY_CAP,
             middlewares=[
-                self._count,
+                self._record,
                 self._refuse,
                 self._authenticate,
                 faulty(self.faults, DaytonaWords(), primitive=_primitive),
@@ -115,9 +127,7 @@ class LoopbackDaytona:
         toolbox = Toolbox(self._account)
         self._app_routes(app, toolbox)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024).start()
-        self.origin = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        self._control.origin = self.origin
+        await self._listen()
         self._account.begin()
         return self
 
@@ -143,7 +153,30 @@ class LoopbackDaytona:
         """Stop a machine as its auto-stop would."""
         await self._account.stop(self._account.find(machine_id))
 
+    @asynccontextmanager
+    async def down(self) -> AsyncIterator[None]:
+        """For the block nothing listens at ``url``: connections are refused, open ones are cut. Machines live on."""
+        if self._site is not None:
+            await self._site.stop()
+        for connection in list(self._runner.server.connections if self._runner.server else ()):
+            if connection.transport is not None:
+                connection.transport.abort()
+        try:
+            yield
+        finally:
+            await self._listen()
+
     # ------------------------------------------------------------------------------------------------------ the parts
+
+    async def _listen(self) -> None:
+        """At a port that stays the same."""
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("127.0.0.1", self._port))
+        self._port = sock.getsockname()[1]
+        self.origin = self._control.origin = f"http://127.0.0.1:{self._port}"
+        self._site = web.SockSite(self._runner, sock, backlog=1024)
+        await self._site.start()
 
     def _app_routes(self, app: web.Application, toolbox: Toolbox) -> None:
         self._control = Control(self._account, self._page_size)
@@ -161,9 +194,9 @@ class LoopbackDaytona:
             self._events.tell("sandbox.state.updated", about)
 
     @web.middleware
-    async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _record(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
-        self.requests[f"{request.method} {resource.canonical if resource else request.path}"] += 1
+        self.requests.append(f"{request.method} {resource.canonical if resource else request.path}")
         return await handler(request)
 
     @web.middleware
@@ -175,6 +208,7 @@ class LoopbackDaytona:
 
     @web.middleware
     async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Previews have tokens of their own, and listeners say theirs later."""
         open_to_all = request.path.startswith(("/preview/", "/api/socket.io/"))
         if not open_to_all and request.headers.get("Authorization") != f"Bearer {self.api_key}":
             raise Refused(401, "Invalid credentials")

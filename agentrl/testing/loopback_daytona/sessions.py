@@ -142,15 +142,9 @@ async def send_input(machine: Machine, request: web.Request) -> web.Response:
     if await _code(machine, command) is not None:
         raise Refused(410, "gone: the command has completed")
     folder = shlex.quote(command.folder)
-    said = f"printf '%s' {shlex.quote(OUT.decode())} >>{folder}/log; tee -a {folder}/log" if command.echo else "cat"
-    process = await machine.started.spawn(
-        ["sh", "-c", f"{said} >{folder}/in"], env=machine.environment(), user=machine.inside, stdin=True
-    )
-    assert process.stdin is not None, "it was started with stdin"
-    process.stdin.write(data)
-    await process.stdin.drain()
-    process.stdin.close()
-    await process.output()
+    if command.echo:
+        await _pour(machine, OUT + data, f"cat >>{folder}/log")
+    await _pour(machine, data, f"cat >{folder}/in")
     return web.Response(status=204)
 
 
@@ -174,6 +168,18 @@ async def _prepare(machine: Machine, command: Command) -> None:
     process = await machine.started.spawn(
         ["sh", "-c", script, command.folder], env=machine.environment(), user=machine.inside
     )
+    await process.output()
+
+
+async def _pour(machine: Machine, data: bytes, script: str) -> None:
+    """Run ``script`` with ``data`` on its stdin."""
+    process = await machine.started.spawn(
+        ["sh", "-c", script], env=machine.environment(), user=machine.inside, stdin=True
+    )
+    assert process.stdin is not None, "it was started with stdin"
+    process.stdin.write(data)
+    await process.stdin.drain()
+    process.stdin.close()
     await process.output()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import secrets
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
@@ -49,6 +51,7 @@ class Control:
     def __init__(self, server: LoopbackE2B) -> None:
         self._server = server
         self._by_key: dict[str, Machine] = {}
+        self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._page_keys = itertools.count(1)
 
     def routes(self) -> list[web.RouteDef]:
@@ -78,23 +81,30 @@ class Control:
     async def create(self, request: web.Request) -> web.Response:
         """A new machine, or the one that the same idempotency key has made before."""
         key = request.headers.get("Idempotency-Key")
-        known = self._by_key.get(key or "")
-        if known is not None and known.id in self._server.machines:
-            return web.json_response(known.opened(), status=201)
-        body = await request.json()
+        if key is None:
+            machine = await self._boot(await request.json())
+        else:
+            async with self._making[key]:
+                known = self._by_key.get(key)
+                if known is None or known.id not in self._server.machines:
+                    self._by_key[key] = await self._boot(await request.json())
+            machine = self._by_key[key]
+        return web.json_response(machine.opened(), status=201)
+
+    async def _boot(self, body: Mapping[str, Any]) -> Machine:
         life = float(body.get("timeout", DEFAULT_LIFE_SEC))
         if life > LONGEST_LIFE_SEC:
             raise ApiError(400, "Timeout cannot be greater than 24 hours")
         template = self._server.builder.find(body["templateID"])
         if template is None or template.layers is None:
             raise ApiError(404, f"template '{body['templateID']}' not found")
-        network = body.get("network") or {}
         try:
             guest = await self._server.host.start(
                 layers=template.layers, cpus=template.cpus, memory_mb=template.memory_mb
             )
         except SandboxError as error:
             raise ApiError(500, str(error)) from error
+        network = body.get("network") or {}
         machine = Machine(
             guest=guest,
             template=template,
@@ -107,9 +117,7 @@ class Control:
         )
         self._server.add(machine)
         machine.live_for(life)
-        if key:
-            self._by_key[key] = machine
-        return web.json_response(machine.opened(), status=201)
+        return machine
 
     async def list(self, request: web.Request) -> web.Response:
         """Those that match, page by page."""

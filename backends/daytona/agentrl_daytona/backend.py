@@ -26,7 +26,6 @@ from agentrl_daytona.snapshots import Snapshots
 
 ALIVE = "started"
 DEAD = ("destroyed", "destroying")
-LIST_SEC = 300.0
 
 
 class DaytonaBackend:
@@ -71,10 +70,7 @@ class DaytonaBackend:
             lifetime_sec=lifetime_sec,
             auto_stop_min=self._settings.auto_stop_min,
         )
-        sandbox = DaytonaSandbox(self._client, await boot(self._client, order))
-        if not HAS_TTL:
-            await sandbox.end_after(lifetime_sec)
-        return sandbox
+        return await self._client.owner.run(self._boot(order), undo=lambda sandbox: sandbox.close())
 
     async def attach(self, sandbox_id: str) -> DaytonaSandbox:
         """See :meth:`agentrl.api.SandboxBackend.attach`. A machine that was stopped is gone: it would be deleted next."""
@@ -94,7 +90,7 @@ class DaytonaBackend:
                 if labels.items() <= machine.labels.items() and _value(machine.state) not in DEAD
             ]
 
-        return await self._client.ask(look, "list machines", within_sec=LIST_SEC)
+        return await self._client.ask(look, "list machines")
 
     async def delete(self, sandbox_id: str) -> None:
         """See :meth:`agentrl.api.SandboxBackend.delete`."""
@@ -112,7 +108,9 @@ class DaytonaBackend:
 
     async def aclose(self) -> None:
         """See :meth:`agentrl.api.SandboxBackend.aclose`."""
-        await self._client.aclose()
+        if self._client.owner.started:
+            await self._snapshots.aclose()
+            await self._client.aclose()
 
     async def probe(self) -> str | None:
         """Ask the API for a list that is empty, which needs the address and the key."""
@@ -123,6 +121,12 @@ class DaytonaBackend:
         except (SandboxError, SettingsError) as error:
             return f"Daytona at {self._settings.api_url}: {error}"
         return None
+
+    async def _boot(self, order: Order) -> DaytonaSandbox:
+        sandbox = DaytonaSandbox(self._client, await boot(self._client, order))
+        if not HAS_TTL:
+            sandbox.end_after(order.lifetime_sec)
+        return sandbox
 
     def _account(self) -> str:
         """Whose quota it is, without telling the key."""

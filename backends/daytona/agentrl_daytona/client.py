@@ -6,9 +6,9 @@ Not here: what is asked of the provider.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import daytona._async.daytona as sdk_module
 from daytona import AsyncDaytona, DaytonaConfig
@@ -38,14 +38,12 @@ class Client:
         within_sec: float | None = None,
         repeatable: bool = True,
         missing: type[SandboxError] = SandboxGone,
-        undo: Callable[[T], Coroutine[Any, Any, object]] | None = None,
     ) -> T:
         """What ``ask`` gets from the SDK's client, within ``within_sec`` (None: what a request may take).
 
-        ``doing``, ``repeatable``, ``missing``: see :func:`agentrl_daytona.errors.translated`; ``undo``: see
-        :meth:`OwnerLoop.run`. Raises: SandboxError and its kinds, SettingsError.
+        ``doing``, ``repeatable``, ``missing``: see :func:`agentrl_daytona.errors.translated`. Raises: SandboxError and its
+        kinds, SettingsError.
         """
-
         limit = self.settings.request_sec if within_sec is None else within_sec
 
         async def bounded() -> T:
@@ -56,7 +54,7 @@ class Client:
             except SDK_ERRORS as error:
                 raise translated(error, doing, repeatable=repeatable, missing=missing) from error
 
-        return await self.owner.run(bounded(), undo=undo)
+        return await self.owner.run(bounded())
 
     def sdk(self) -> AsyncDaytona:
         """The SDK's client, on the owner loop only. Raises: SettingsError without credentials."""

@@ -27,6 +27,7 @@ from agentrl_daytona.sandbox import deleted, found
 
 logger = logging.getLogger(__name__)
 
+HAS_TTL = "ttl_minutes" in CreateSandboxFromImageParams.model_fields
 SNAPSHOT = "snapshot:"
 OURS = "agentrl-"
 CREATION_LABEL = "agentrl-creation"
@@ -58,7 +59,7 @@ def fresh_name() -> str:
 
 
 async def boot(client: Client, order: Order) -> AsyncSandbox:
-    """A started machine. Cancelled or failed, it leaves none. Raises: like :meth:`agentrl.api.SandboxBackend.create`."""
+    """A started machine, on the owner loop. Cancelled or failed, it leaves none. Raises: like :meth:`agentrl.api.SandboxBackend.create`."""
     limit = client.settings.boot_timeout_sec
     creation = secrets.token_hex(8)
     params = parameters(replace(order, labels={**order.labels, CREATION_LABEL: creation}))
@@ -80,7 +81,6 @@ async def boot(client: Client, order: Order) -> AsyncSandbox:
         f"create a machine of {order.image or 'the default snapshot'}",
         within_sec=limit + SLACK_SEC + CLEANUP_SEC,
         missing=ImageUnavailable,
-        undo=deleted,
     )
 
 
@@ -117,9 +117,6 @@ def _network(order: Order) -> dict[str, Any]:
     except ValueError:
         return {"domain_allow_list": order.allowed_host}
     return {"network_allow_list": str(address)}
-
-
-HAS_TTL = "ttl_minutes" in CreateSandboxFromImageParams.model_fields
 
 
 def minutes(seconds: float) -> int:

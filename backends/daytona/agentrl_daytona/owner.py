@@ -21,6 +21,11 @@ class OwnerLoop:
         self._lock = threading.Lock()
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
+    @property
+    def started(self) -> bool:
+        """Whether there is a thread."""
+        return self._running is not None
+
     async def run(
         self, work: Coroutine[Any, Any, T], *, undo: Callable[[T], Coroutine[Any, Any, object]] | None = None
     ) -> T:

@@ -99,22 +99,18 @@ class DaytonaSandbox:
 
         await self._client.ask(create, f"capture {self.id} as {name}", within_sec=within_sec)
 
-    async def end_after(self, lifetime_sec: float) -> None:
-        """Delete it then, for as long as we live: for SDKs that cannot leave this to the provider."""
-
-        async def end() -> None:
-            await asyncio.sleep(lifetime_sec)
-            try:
-                await self._wired.close()
-            except SandboxError as error:
-                logger.warning("%s could not be deleted at the end of its life: %s", self.id, error)
-
-        async def begin() -> None:
-            self._ending = asyncio.create_task(end())
-
-        await self._client.owner.run(begin())
+    def end_after(self, lifetime_sec: float) -> None:
+        """Delete it then, for as long as we live: for SDKs that cannot leave this to the provider. On the owner loop."""
+        self._ending = asyncio.create_task(self._end(lifetime_sec))
 
     # ------------------------------------------------------------------------------------------------------ the parts
+
+    async def _end(self, lifetime_sec: float) -> None:
+        await asyncio.sleep(lifetime_sec)
+        try:
+            await self._wired.close()
+        except SandboxError as error:
+            logger.warning("%s could not be deleted at the end of its life: %s", self.id, error)
 
     async def _close(self) -> None:
         if self._ending is not None:

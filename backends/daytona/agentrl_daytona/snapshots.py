@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -22,6 +23,8 @@ from agentrl_daytona.client import Client
 from agentrl_daytona.errors import SDK_ERRORS, conflicts, not_found
 from agentrl_daytona.machines import OURS, SNAPSHOT, Order, boot, sdk_resources
 from agentrl_daytona.sandbox import DaytonaSandbox
+
+logger = logging.getLogger(__name__)
 
 BUILD_SEC = 1800.0
 POLL_SEC = 2.0
@@ -45,15 +48,30 @@ class Snapshots:
         name = digest_name(image, resources, ())
         return await self._client.owner.run(self._once(name, self._build_plain(name, image, resources)))
 
+    async def aclose(self) -> None:
+        """End builds under way and delete their machines."""
+        await self._client.owner.run(self._end())
+
+    async def _end(self) -> None:
+        tasks = list(self._building.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _once(self, name: str, build: Coroutine[Any, Any, None]) -> str:
         """On the owner loop. The build goes on when this caller is cancelled: others may wait for it."""
         task = self._building.get(name)
         if task is None:
-            task = self._building[name] = asyncio.create_task(self._ready(name, build))
-            task.add_done_callback(lambda _: self._building.pop(name, None))
+            task = self._building[name] = asyncio.create_task(self._ready(name, build), name=name)
+            task.add_done_callback(self._built)
         else:
             build.close()
         return await asyncio.shield(task)
+
+    def _built(self, task: asyncio.Task[str]) -> None:
+        del self._building[task.get_name()]
+        if not task.cancelled() and task.exception() is not None:
+            logger.info("building %s failed: %s", task.get_name(), task.exception())  # nobody may be left to hear it
 
     async def _ready(self, name: str, build: Coroutine[Any, Any, None]) -> str:
         try:
@@ -88,7 +106,7 @@ class Snapshots:
                 await _bake(sandbox, layer)
             await sandbox.capture(name, within_sec=BUILD_SEC)
         finally:
-            await asyncio.shield(sandbox.close())
+            await asyncio.shield(_closed(sandbox))
 
     async def _claimed(self, name: str, order: Order) -> DaytonaSandbox | None:
         """The machine to bake in, or None when somebody else has baked meanwhile."""
@@ -187,3 +205,11 @@ async def _bake(sandbox: DaytonaSandbox, layer: Layer) -> None:
         if not result.ok:
             tail = (result.stdout + result.stderr)[-2000:].decode(errors="replace")
             raise SandboxError(f"layer {layer.name}: {command!r} ended with {result.exit_code}: {tail}")
+
+
+async def _closed(sandbox: DaytonaSandbox) -> None:
+    """Delete the builder; its lifetime does it too, and what was built or went wrong matters more."""
+    try:
+        await sandbox.close()
+    except SandboxError as error:
+        logger.warning("the builder %s could not be deleted, its lifetime ends it: %s", sandbox.id, error)

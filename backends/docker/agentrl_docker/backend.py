@@ -86,11 +86,12 @@ class DockerBackend:
 
     async def attach(self, sandbox_id: str) -> Sandbox:
         """See :meth:`agentrl.api.SandboxBackend.attach`. Only to containers that a backend made."""
-        with speaking(f"looking for {sandbox_id}"):
-            container = await self._engine().client.containers.get(sandbox_id)
-        if MARK not in container["Config"]["Labels"] or not container["State"]["Running"]:
-            raise SandboxGone(f"{sandbox_id} is no running container of ours")
-        return self._sandbox(container, sandbox_id, container["Config"])
+        if OURS.fullmatch(sandbox_id):
+            with speaking(f"looking for {sandbox_id}"):
+                container = await self._engine().client.containers.get(sandbox_id)
+            if container["State"]["Running"]:
+                return self._sandbox(container, sandbox_id, container["Config"])
+        raise SandboxGone(f"{sandbox_id} is no running container of ours")
 
     async def list(self, labels: Mapping[str, str]) -> Sequence[SandboxInfo]:
         """See :meth:`agentrl.api.SandboxBackend.list`. Also containers that never started."""
@@ -122,6 +123,7 @@ class DockerBackend:
             await asyncio.wait(self._clearing)
         if self._opened is not None:
             engine, self._opened = self._opened, None
+            await engine.images.aclose()
             await disconnect(engine.client)
 
     async def probe(self) -> str | None:
@@ -195,12 +197,16 @@ class DockerBackend:
         except BaseException:
             for port in carried:
                 port.close()
-            clearing = asyncio.create_task(engine.containers.clear(starting, name))
-            self._clearing.add(clearing)
-            clearing.add_done_callback(self._clearing.discard)
-            await asyncio.shield(clearing)
+            await self._clear(starting, name)
             raise
         return sandbox, container
+
+    async def _clear(self, starting: asyncio.Task[DockerContainer], name: str) -> None:
+        """Goes on if we are cancelled once more; :meth:`aclose` waits for it."""
+        clearing = asyncio.create_task(self._engine().containers.clear(starting, name))
+        self._clearing.add(clearing)
+        clearing.add_done_callback(self._clearing.discard)
+        await asyncio.shield(clearing)
 
     async def _bake(self, below: str, resources: Resources, layer: Layer, name: str) -> None:
         spec = SandboxSpec(image=below, resources=resources, network=True)

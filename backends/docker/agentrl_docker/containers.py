@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,8 @@ from aiodocker.containers import DockerContainer
 
 from agentrl.api import ImageUnavailable, SandboxError, SandboxRefused, SandboxTransient
 from agentrl_docker.engine import NO_ANSWER, meaning, speaking
+
+logger = logging.getLogger(__name__)
 
 OURS = re.compile(r"agentrl-[0-9a-f]{16}")
 _LOOKS_SEC = (0.0, 1.0, 3.0)  # waits before looking for a container whose creation was never confirmed
@@ -40,12 +43,18 @@ class Containers:
         return container
 
     async def clear(self, starting: asyncio.Task[DockerContainer], name: str) -> None:
-        """Delete what ``starting`` made, or may still be making: an engine goes on with a call that nobody waits for."""
+        """Delete what ``starting`` made, or may still be making: an engine goes on with a call that nobody waits for.
+
+        Raises nothing: whoever calls has an error of its own already.
+        """
         await asyncio.wait([starting])
         uncertain = starting.cancelled() or isinstance(starting.exception(), SandboxTransient)
         for delay in _LOOKS_SEC if uncertain else _LOOKS_SEC[:1]:
             await asyncio.sleep(delay)
-            await self.remove(name)
+            try:
+                await self.remove(name)
+            except SandboxError as error:
+                logger.warning("%s may be left until its lifetime is over, or `agentrl gc`: %s", name, error)
 
     async def remove(self, name: str) -> None:
         """Kill and delete with its volumes; not found is success. Raises: SandboxError."""

@@ -48,13 +48,17 @@ class Images:
             raise ImageUnavailable(f"{image} was pulled, but the engine does not have it for this machine")
         return found
 
+    async def aclose(self) -> None:
+        """End pulls that are under way."""
+        for task in self._pulling.values():
+            task.cancel()
+        await asyncio.gather(*self._pulling.values(), return_exceptions=True)
+
     async def _pull(self, image: str) -> None:
         """One pull of an image at a time; a cancelled caller does not spoil it for the others."""
-        task = self._pulling.get(image)
-        if task is None:
-            task = self._pulling[image] = asyncio.create_task(self._fetch(image))
-            task.add_done_callback(lambda _: self._pulling.pop(image, None))
-        await asyncio.shield(task)
+        if image not in self._pulling or self._pulling[image].done():
+            self._pulling[image] = asyncio.create_task(self._fetch(image))
+        await asyncio.shield(self._pulling[image])
 
     async def _fetch(self, image: str) -> None:
         with speaking(f"pulling {image}"):

@@ -6,7 +6,6 @@ arrives to the gateway. Where we may enter its network, we do the same for conta
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -38,11 +37,10 @@ class Network:
     @property
     def reach(self) -> frozenset[Reach]:
         """For :class:`agentrl.api.Capabilities`."""
+        outside: frozenset[Reach] = frozenset() if self.closed else frozenset({"public"})
         if self._enters or (self.mode == "host" and self._local):
-            return frozenset({"loopback"})
-        if self.mode == "none":
-            return frozenset()
-        return frozenset({"bridge" if self._local else "public"})
+            return outside | {"loopback"}
+        return outside | ({"bridge"} if self.mode == "bridge" and self._local else set())
 
     def config(self, spec: SandboxSpec) -> Mapping[str, Any]:
         """The part of a container's ``HostConfig``."""
@@ -64,7 +62,7 @@ class Network:
             return []
         with speaking("looking for the container's network"):
             about = await container.show()
-        listeners = await asyncio.to_thread(listen_inside, about["State"]["Pid"], about["Id"], ports)
+        listeners = listen_inside(about["State"]["Pid"], about["Id"], ports)
         carried = [CarriedPort(port) for port in ports]
         for port, listener in zip(carried, listeners, strict=True):
             await port.start(listener)

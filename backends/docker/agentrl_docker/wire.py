@@ -21,6 +21,7 @@ _POLL_SEC = 0.02
 _POLLS = 250
 _DEATHBED_POLLS = 15
 _KILLED = 137
+_NO_USER = "unable to find user"
 
 
 class DockerWire:
@@ -42,7 +43,7 @@ class DockerWire:
                 except DockerError as error:
                     raise await self._lost(error) from error
                 if not pid and code in (126, 127):
-                    raise self._never_ran(said)
+                    raise self._never_ran(said.decode(errors="replace").strip())
                 if code == _KILLED and await self._ends():
                     raise self._gone()
                 return code, said
@@ -75,15 +76,16 @@ class DockerWire:
             raise await self._failure(error, "a command") from error
 
     async def _lost(self, error: DockerError) -> SandboxError:
-        """It was asked for, so it may have run."""
+        """It was asked for, so it may have run, unless the engine found nobody to run it."""
         if not await self._runs():
             return self._gone()
+        if _NO_USER in error.message:
+            return self._never_ran(error.message)
         return SandboxError(f"the end of a command in {self.name} is unknown: {error.message}")
 
-    def _never_ran(self, said: bytes) -> SandboxError:
-        """The engine's own words are all the output there is."""
-        words = said.decode(errors="replace").strip()
-        return (SandboxRefused if "find user" in words else SandboxError)(f"no command in {self.name}: {words}")
+    def _never_ran(self, words: str) -> SandboxError:
+        """``words``: the engine's own."""
+        return (SandboxRefused if _NO_USER in words else SandboxError)(f"no command in {self.name}: {words}")
 
     async def _failure(self, error: DockerError, what: str) -> SandboxError:
         """What a refusal means: 404 and 409 may be about the container or about what was asked."""

@@ -31,6 +31,7 @@ from agentrl_e2b.sdk import Sdk
 from agentrl_e2b.settings import E2BSettings
 from agentrl_e2b.templates import PREFIX, Recipe, Templates
 from agentrl_e2b.warmth import Warmth
+from agentrl_e2b.wire import shielded
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox
@@ -92,7 +93,7 @@ class E2BBackend:
                 raise ImageUnavailable(f"there is no template {template!r} ({error})") from error
             raise
         try:
-            return await self._booted(box, spec, deadline)
+            return await self._booted(box, deadline)
         except BaseException:
             await self._orphans.remove(making, {TOKEN_LABEL: token})
             raise
@@ -104,7 +105,7 @@ class E2BBackend:
             info = await sandboxes.get_info(sandbox_id, **options)
             box = await sandboxes.connect(sandbox_id, timeout=KEEP_SEC, **options)
         deadline = float((info.metadata or {}).get(DEADLINE_LABEL) or info.end_at.timestamp())
-        return self._machine(box, SandboxSpec(), deadline).sandbox()
+        return self._machine(box, deadline).sandbox()
 
     async def list(self, labels: Mapping[str, str]) -> Sequence[SandboxInfo]:
         """See :meth:`agentrl.api.SandboxBackend.list`."""
@@ -176,7 +177,7 @@ class E2BBackend:
                     template=template,
                     timeout=ceil(min(lifetime_sec, self._settings.longest_life_sec)),
                     metadata=dict(metadata),
-                    envs=dict(spec.env),
+                    envs=shielded(spec.env),
                     network=self._network(spec),
                     **self._sdk.known(create, wanted),
                     **self._sdk.options(self._settings.create_sec),
@@ -191,15 +192,15 @@ class E2BBackend:
                 policy["allow_out"] = [self._settings.public_host]
         return policy
 
-    async def _booted(self, box: AsyncSandbox, spec: SandboxSpec, deadline: float) -> WiredSandbox:
+    async def _booted(self, box: AsyncSandbox, deadline: float) -> WiredSandbox:
         """Wait until it answers: now and then the first connection to a new machine dies. Raises: SandboxTransient."""
         for attempt in range(BOOT_ATTEMPTS):
             await asyncio.sleep(BOOT_PAUSE_SEC * attempt)
             with suppress(SandboxTransient, SandboxGone), translated(f"waiting for {box.sandbox_id}", repeatable=True):
                 async with self._warmth.request():
                     if await box.is_running(request_timeout=self._settings.request_sec):
-                        return self._machine(box, spec, deadline).sandbox()
+                        return self._machine(box, deadline).sandbox()
         raise SandboxTransient(f"{box.sandbox_id} was created but does not answer")
 
-    def _machine(self, box: AsyncSandbox, spec: SandboxSpec, deadline: float) -> Machine:
-        return Machine(self._sdk, self._settings, box, env=spec.env, deadline=deadline, delete=self.delete)
+    def _machine(self, box: AsyncSandbox, deadline: float) -> Machine:
+        return Machine(self._sdk, self._settings, box, deadline=deadline, delete=self.delete)

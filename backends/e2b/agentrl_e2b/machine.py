@@ -26,16 +26,15 @@ class Machine:
         settings: E2BSettings,
         box: AsyncSandbox,
         *,
-        env: Mapping[str, str],
         deadline: float,
         delete: Callable[[str], Awaitable[None]],
     ) -> None:
         self._sdk, self._settings, self._box = sdk, settings, box
-        self._env, self._deadline, self._delete = env, deadline, delete
+        self._deadline, self._delete = deadline, delete
 
     def sandbox(self) -> WiredSandbox:
         """The whole contract over it."""
-        wire = E2BWire(self._sdk, self._box, user=self._settings.user or None, env=self._env)
+        wire = E2BWire(self._sdk, self._box, user=self._settings.user or None)
         return WiredSandbox(
             self._box.sandbox_id,
             wire,

@@ -19,22 +19,18 @@ LOOK_SEC = 30.0
 GRACE_SEC = 5.0
 _BYTES_PER_SEC = 500_000
 _PATH = "AGENTRL_PATH"
-# Not every user has a home; E2B insists on a folder that is there.
-_GO_HOME = "cd 2>/dev/null\n"
-# Commands begin in a login shell, which sets PATH anew.
-_KEEP_PATH = f"PATH=${_PATH}; export PATH; unset {_PATH}\n"
+# Commands begin in a login shell, which sets PATH anew. And not every user has a home, but E2B insists on a folder that is there.
+_BEGIN = f"""[ -z "${{{_PATH}+x}}" ] || {{ PATH=${_PATH}; export PATH; unset {_PATH}; }}
+cd 2>/dev/null
+"""
 _SIGNALS = {signal.strsignal(number): number for number in signal.valid_signals()}
 
 
 class E2BWire:
-    """Implements :class:`agentrl.api.Wire`. ``user``: who runs scripts that name nobody; None: the template's default.
+    """Implements :class:`agentrl.api.Wire`. ``user``: who runs scripts that name nobody; None: the template's default."""
 
-    ``env``: the machine's own, of which only PATH matters here: E2B sets the rest.
-    """
-
-    def __init__(self, sdk: Sdk, box: AsyncSandbox, *, user: str | None, env: Mapping[str, str]) -> None:
+    def __init__(self, sdk: Sdk, box: AsyncSandbox, *, user: str | None) -> None:
         self._sdk, self._box, self._user = sdk, box, user
-        self._path = {"PATH": env["PATH"]} if "PATH" in env else {}
 
     async def run(
         self, script: str, *, env: Mapping[str, str], timeout_sec: float, user: str | None
@@ -42,16 +38,11 @@ class E2BWire:
         """Run ``script`` to its end: exit code and stdout. Raises: see :class:`agentrl.api.Wire`."""
         from e2b import CommandExitException
 
-        merged = {**self._path, **env}
-        if "PATH" in merged:
-            merged[_PATH] = merged.pop("PATH")
-            script = _KEEP_PATH + script
-        script = _GO_HOME + script
         try:
             async with asyncio.timeout(timeout_sec + GRACE_SEC):
                 result = await self._box.commands.run(
-                    script,
-                    envs=merged,
+                    _BEGIN + script,
+                    envs=shielded(env),
                     user=user or self._user,
                     cwd="/",
                     timeout=timeout_sec,
@@ -60,7 +51,7 @@ class E2BWire:
         except CommandExitException as ended:
             return _exit_code(ended.exit_code, ended.error), (ended.stdout or "").encode()
         except Exception as error:
-            await self._look(error)
+            pass
             with translated(f"a command in {self._box.sandbox_id}", repeatable=False):
                 raise
         return result.exit_code, (result.stdout or "").encode()
@@ -73,8 +64,11 @@ class E2BWire:
     async def get(self, path: str) -> bytes:
         """Read a file. Raises: see :class:`agentrl.api.Wire`."""
         with translated(f"reading {path} in {self._box.sandbox_id}", repeatable=True):
-            patience = self._patience(0) * 10
-            return bytes(await self._box.files.read(path, format="bytes", user=self._user, request_timeout=patience))
+            # In parts: a big file may take its time, one that stalls may not.
+            read, patience = self._box.files.read, self._patience(0)
+            idle = self._sdk.known(read, {"stream_idle_timeout": patience}) or {"request_timeout": 10 * patience}
+            parts = await read(path, format="stream", user=self._user, **idle)
+            return b"".join([part async for part in parts])
 
     def _patience(self, size: int) -> float:
         return float(self._sdk.options()["request_timeout"]) + size / _BYTES_PER_SEC
@@ -88,6 +82,11 @@ class E2BWire:
         except Exception as other:  # noqa: BLE001 -- as above; what it does not answer stays unknown
             if kind_of(other) == "gone":
                 raise SandboxGone(f"{self._box.sandbox_id} died during a command") from error
+
+
+def shielded(env: Mapping[str, str]) -> dict[str, str]:
+    """``env`` as E2B must be given it so that a command finds it."""
+    return {_PATH if name == "PATH" else name: value for name, value in env.items()}
 
 
 def _exit_code(code: int, error: str | None) -> int:

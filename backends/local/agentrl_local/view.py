@@ -11,12 +11,15 @@ import os
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl_local.records import remove_tree
 
+LOOKS, LOOK_AGAIN_SEC = 10, 0.3
 SKELETON = ("dev", "home", "proc", "root", "run", "srv", "tmp", "usr", "var/lib", "var/log", "var/tmp", "var/cache")
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
@@ -33,7 +36,16 @@ class View:
 
 
 def survey(folders: Sequence[str], store: Path) -> View:
-    """Look at the host once; snapshots and masks go to ``store``. Blocking."""
+    """Look at the host; snapshots and masks go to ``store``. Blocking. When something goes away meanwhile, as while packages are
+    installed, look again."""
+    for _ in range(LOOKS - 1):
+        with suppress(FileNotFoundError):
+            return _survey(folders, store)
+        time.sleep(LOOK_AGAIN_SEC)
+    return _survey(folders, store)
+
+
+def _survey(folders: Sequence[str], store: Path) -> View:
     overlays: list[tuple[str, tuple[Path, ...]]] = []
     read_only, links = [], []
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
@@ -102,20 +114,27 @@ def snapshot(source: Path, store: Path) -> Path:
         return target
     built = store / f"{target.name}.{os.getpid()}.{os.urandom(4).hex()}"
     built.mkdir(parents=True)
-    for entry in entries:
-        copy = built / os.path.relpath(entry.path, source)
-        if entry.is_symlink():
-            copy.symlink_to(Path(entry.path).readlink())
-        elif entry.is_dir():
-            copy.mkdir()
-        elif entry.is_file():
-            shutil.copy2(entry.path, copy)
+    try:
+        for entry in entries:
+            _copy(entry, built / os.path.relpath(entry.path, source))
+    except OSError:
+        remove_tree(built)
+        raise
     (built / "hosts").write_text("127.0.0.1 localhost sandbox\n::1 localhost\n")
     resolver = source / "resolv.conf"
     if resolver.is_symlink() and resolver.exists():  # it points into /run, which no sandbox sees
         (built / "resolv.conf").unlink()
         shutil.copyfile(resolver, built / "resolv.conf")
     return _publish(built, target)
+
+
+def _copy(entry: os.DirEntry[str], copy: Path) -> None:
+    if entry.is_symlink():
+        copy.symlink_to(Path(entry.path).readlink())
+    elif entry.is_dir():
+        copy.mkdir()
+    elif entry.is_file():
+        shutil.copy2(entry.path, copy)
 
 
 def mask(folder: Path, store: Path) -> tuple[Path, ...]:

@@ -65,7 +65,7 @@ async def test_keep_alive_counts_as_activity(server, backend):
     server.machines[sandbox.id].active_at = before = time.time() - 100
     await sandbox.keep_alive()
     assert server.machines[sandbox.id].active_at > before + 50
-    assert server.requests["POST /api/sandbox/{name}/last-activity"] == 1
+    assert server.requests.count("POST /api/sandbox/{name}/last-activity") == 1
 
 
 async def test_a_machine_that_nobody_refreshes_is_deleted():
@@ -139,7 +139,7 @@ async def test_list_goes_through_all_pages_and_filters(server, backend):
     began = time.time() - 300
     listed = await backend.list({"mine": "1"})
     assert {info.id for info in listed} == ids and all(began < info.created_at < time.time() + 5 for info in listed)
-    assert server.requests["GET /api/sandbox"] == 2, "three a page"
+    assert server.requests.count("GET /api/sandbox") == 2, "three a page"
 
 
 async def test_stopped_machines_are_listed_since_they_hold_quota(server, backend):
@@ -217,7 +217,8 @@ async def test_a_cancelled_creation_leaves_nothing(server, backend_for):
         ("error", 403, SandboxRefused, "may not"),
     ],
 )
-async def test_what_creation_raises(server, backend, kind, status, error, words):
+async def test_what_creation_raises(server, backend, monkeypatch, kind, status, error, words):
+    monkeypatch.setattr("agentrl_daytona.machines.LOOKS", (0.0,))
     server.faults.add(kind, "create", status=status)
     with pytest.raises(error, match=words) as caught:
         await make(backend)
@@ -241,6 +242,14 @@ async def test_the_service_may_be_down():
         await make(backend)
     assert "127.0.0.1:9" in await backend.probe()
     await backend.aclose()
+
+
+async def test_a_service_that_comes_back_finds_its_machines(server, backend):
+    sandbox = await make(backend)
+    async with server.down():
+        with pytest.raises(SandboxTransient):
+            await sandbox.keep_alive()
+    assert (await sandbox.exec("echo here", timeout_sec=20)).stdout == b"here\n"
 
 
 async def test_closing_is_tried_once_and_missing_is_success(server, backend):
@@ -328,7 +337,7 @@ async def test_calls_from_several_event_loops(server, backend):
     outcomes = await asyncio.gather(*(asyncio.to_thread(elsewhere, number) for number in range(3)))
     assert outcomes == [b"0\n", b"1\n", b"2\n"]
     assert len(await sandbox.read_file("/tmp/2")) == 200_000
-    assert server.requests["GET /api/socket.io/"] <= 1, "more than one client"
+    assert server.requests.count("GET /api/socket.io/") <= 1, "more than one client"
 
 
 async def test_a_machine_without_time_to_live_is_ended_by_us(server, backend, monkeypatch):

@@ -20,6 +20,12 @@ async def where():
     return threading.current_thread().name, id(asyncio.get_running_loop())
 
 
+async def test_without_work_there_is_no_thread(owner):
+    assert not owner.started
+    await owner.run(where())
+    assert owner.started
+
+
 async def test_all_loops_meet_in_one(owner):
     elsewhere = [asyncio.to_thread(asyncio.run, owner.run(where())) for _ in range(3)]
     places = {await owner.run(where()), *await asyncio.gather(*elsewhere)}

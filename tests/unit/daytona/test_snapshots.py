@@ -65,14 +65,14 @@ async def test_two_processes_build_once(server, backend_for):
     backends = [backend_for() for _ in range(3)]
     images = await asyncio.gather(*(backend.prepare("debian:12", Resources(), [LAYER]) for backend in backends))
     assert len(set(images)) == 1 == len(server.snapshots) and await emptied(server)
-    assert server.requests["POST /api/sandbox/{name}/snapshot"] == 1
+    assert server.requests.count("POST /api/sandbox/{name}/snapshot") == 1
 
 
 async def test_it_is_found_again(server, backend, backend_for):
     image = await backend.prepare("debian:12", Resources(), [LAYER])
-    created = server.requests["POST /api/sandbox"]
+    created = server.requests.count("POST /api/sandbox")
     assert await backend_for().prepare("debian:12", Resources(), [LAYER]) == image
-    assert server.requests["POST /api/sandbox"] == created
+    assert server.requests.count("POST /api/sandbox") == created
 
 
 async def test_one_that_went_to_sleep_is_activated(server, backend):
@@ -111,7 +111,7 @@ async def test_the_builder_may_vanish(server, backend):
     while not server.machines:
         await asyncio.sleep(0.02)
     (machine,) = server.machines
-    while not server.requests["POST /toolbox/{id}/process/execute"]:
+    while not server.requests.count("POST /toolbox/{id}/process/execute"):
         await asyncio.sleep(0.02)
     await server.vanish(machine)
     with pytest.raises(SandboxGone):
@@ -126,7 +126,7 @@ async def test_somebody_elses_builder_is_not_ours_to_delete(server, backend, bac
     theirs = await made(backend, "debian:12")
     server.machines[theirs.id].name = f"{name}-build"
     building = asyncio.create_task(backend_for().prepare("debian:12", Resources(), [layer]))
-    while server.requests["POST /api/sandbox"] < 3:
+    while server.requests.count("POST /api/sandbox") < 3:
         await asyncio.sleep(0.02)
     assert theirs.id in server.machines and not building.done()
     await theirs.close()
@@ -157,6 +157,23 @@ async def test_a_cancelled_caller_does_not_spoil_it_for_others(server, backend):
     with pytest.raises(asyncio.CancelledError):
         await first
     assert (await second).removeprefix("snapshot:") in server.snapshots
+
+
+async def test_closing_the_backend_ends_a_build_and_its_machine(server, backend_for):
+    backend = backend_for()
+    building = asyncio.create_task(backend.prepare("debian:12", Resources(), [Layer("slow", ("sleep 600",))]))
+    while "POST /toolbox/{id}/process/execute" not in server.requests:
+        await asyncio.sleep(0.02)
+    await backend.aclose()
+    with pytest.raises((SandboxError, asyncio.CancelledError)):
+        await building
+    assert await emptied(server) and not server.snapshots
+
+
+async def test_a_builder_that_cannot_be_deleted_does_not_hide_what_went_wrong(server, backend):
+    server.faults.add("error", "delete", times=9, status=500)
+    with pytest.raises(SandboxError, match="ended with 3"):
+        await backend.prepare("debian:12", Resources(), [Layer("bad", ("exit 3",))])
 
 
 def test_the_name_tells_everything_apart():

@@ -8,7 +8,7 @@ import secrets
 import sys
 
 import pytest
-from docker_engine import LABELS, said
+from docker_engine import IMAGE, LABELS, said
 
 from agentrl.api import Resources, SandboxError, SandboxGone, SandboxRefused, SandboxSpec, kill_agent_processes
 from agentrl.lease import collect_garbage
@@ -114,7 +114,7 @@ async def test_another_process_attaches(docker_backend, host, derive, machine):
 
 async def test_other_peoples_containers_are_left_alone(docker_backend, docker):
     name = f"somebodys-{secrets.token_hex(4)}"
-    docker("run", "--detach", "--network", "none", "--name", name, docker_backend._settings.image, "sleep", "600")
+    docker("run", "--detach", "--network", "none", "--name", name, IMAGE, "sleep", "600")
     try:
         with pytest.raises(SandboxGone, match="of ours"):
             await docker_backend.attach(name)
@@ -142,7 +142,7 @@ async def test_garbage_is_collected_started_or_not(docker_backend, docker):
         word for key, value in {**labels, "agentrl-sandbox": "1"}.items() for word in ("--label", f"{key}={value}")
     ]
     never_ran = f"agentrl-{secrets.token_hex(8)}"
-    docker("create", "--name", never_ran, *words, docker_backend._settings.image)
+    docker("create", "--name", never_ran, *words, IMAGE)
     found = await collect_garbage(docker_backend, runs={run})
     assert {(garbage.id, garbage.error) for garbage in found} == {(running.id, ""), (never_ran, "")}
     assert await docker_backend.list({"agentrl-run": run}) == []

@@ -31,14 +31,14 @@ def ordinary(monkeypatch):
 def test_root_beside_the_engine_closes_the_network_by_default():
     can = declared()
     assert can.network_policy and can.reach == {"loopback"}
-    assert declared(network="bridge").reach == {"loopback"}
+    assert declared(network="bridge").reach == {"loopback", "public"}
     assert not declared(network="bridge").network_policy
 
 
 def test_an_ordinary_user_gets_the_bridge_by_default(ordinary):
-    assert declared().reach == {"bridge"} and not declared().network_policy
+    assert declared().reach == {"bridge", "public"} and not declared().network_policy
     assert declared(network="none").reach == set() and declared(network="none").network_policy
-    assert declared(network="host").reach == {"loopback"}
+    assert declared(network="host").reach == {"loopback", "public"}
 
 
 def test_an_engine_elsewhere_reaches_us_by_name_only():

@@ -70,10 +70,11 @@ async def test_list_goes_through_all_pages_and_filters(server, backend):
 
 
 async def test_attach_reaches_a_machine_and_not_a_dead_one(server, backend):
-    sandbox = await make(backend)
+    sandbox = await make(backend, SandboxSpec(env={"PATH": "/mine:/usr/bin:/bin"}))
     end_at = server.machines[sandbox.id].end_at
     again = await backend.attach(sandbox.id)
     assert again.id == sandbox.id and server.machines[sandbox.id].end_at == end_at
+    assert (await again.exec("echo $PATH", timeout_sec=20)).stdout == b"/mine:/usr/bin:/bin\n"
     await again.keep_alive()
     assert (server.machines[sandbox.id].end_at - end_at).total_seconds() < 5, "it lives longer than its maker wanted"
     await sandbox.close()
@@ -164,6 +165,14 @@ async def test_the_service_may_be_down(server, backend):
         assert "does not answer" in await backend.probe()
     await sandbox.close()
     assert await backend.probe() is None
+
+
+async def test_the_sdk_is_told_all_that_this_version_understands(backend_for):
+    from e2b.connection_config import ApiParams
+
+    options = backend_for(http_version="1.1", domain="cloud.example")._sdk.options()
+    wanted = {"retries": 0, "http_version": "1.1", "domain": "cloud.example", "debug": False}
+    assert wanted.items() - options.items() == {(k, v) for k, v in wanted.items() if k not in ApiParams.__annotations__}
 
 
 async def test_without_a_key_nothing_is_asked(server):
@@ -260,6 +269,7 @@ async def test_a_half_built_template_is_waited_for_and_a_broken_one_built_again(
     assert not waiting.done()
     build.status = "ready"
     assert await waiting == image
+    assert server.requests.count("POST /v3/templates") == 2, "built again beside the other builder"
 
 
 async def test_an_image_that_no_registry_has(server, backend):

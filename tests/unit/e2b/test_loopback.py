@@ -198,7 +198,7 @@ async def test_the_same_idempotency_key_is_the_same_machine(server, account):
 
     if "idempotency_key" not in inspect.signature(e2b.AsyncSandbox.create).parameters:
         pytest.skip("this SDK has no idempotency keys")
-    boxes = [await account.create(idempotency_key="once") for _ in range(2)]
+    boxes = await asyncio.gather(*(account.create(idempotency_key="once") for _ in range(2)))
     assert len(server.machines) == 1 and boxes[0].sandbox_id == boxes[1].sandbox_id
 
 

@@ -6,9 +6,9 @@ import base64
 import pytest
 from e2b_account import settings_for
 
-from agentrl.api import SandboxError, SandboxGone, SandboxSpec, SandboxThrottled
+from agentrl.api import SandboxError, SandboxGone, SandboxThrottled
 from agentrl_e2b.sdk import Sdk
-from agentrl_e2b.wire import E2BWire, _exit_code
+from agentrl_e2b.wire import E2BWire, _exit_code, shielded
 
 
 @pytest.fixture
@@ -16,10 +16,9 @@ async def wire_for(server):
     """Makes wires to new machines."""
     sdk = Sdk(settings_for(server))
 
-    async def make(spec=None, user="root"):
-        spec = spec or SandboxSpec()
-        box = await sdk.sandboxes.create(timeout=120, envs=dict(spec.env), **sdk.options())
-        return E2BWire(sdk, box, user=user, env=spec.env)
+    async def make(env=None, user="root"):
+        box = await sdk.sandboxes.create(timeout=120, envs=shielded(env or {}), **sdk.options())
+        return E2BWire(sdk, box, user=user)
 
     return make
 
@@ -53,7 +52,7 @@ def test_an_unknown_end_is_no_exit_code(error):
 
 
 async def test_the_environment_survives_the_login_shell(wire_for):
-    wire = await wire_for(SandboxSpec(env={"PATH": "/mine:/usr/bin:/bin", "OURS": "1"}))
+    wire = await wire_for({"PATH": "/mine:/usr/bin:/bin", "OURS": "1"})
     assert await say(wire, "echo $PATH $OURS") == (0, b"/mine:/usr/bin:/bin 1\n")
     assert await say(wire, "echo $PATH $THEIRS", env={"PATH": "/theirs:/bin", "THEIRS": "a b"}) == (
         0,
@@ -101,6 +100,12 @@ async def test_a_death_during_a_command_is_told_from_a_cut_connection(server, wi
     server.faults.add("vanish", "exec", delay_sec=0.2)
     with pytest.raises(SandboxGone):
         await say(wire, "sleep 60")
+    other = await wire_for()
+    server.faults.add("vanish", "exec", delay_sec=0.2)
+    server.faults.add("error", "health", status=500, times=10)  # then the SDK alone cannot tell
+    with pytest.raises(SandboxGone):
+        await say(other, "sleep 60")
+    server.faults.clear()
     for call in (say(wire, "true"), wire.put("/tmp/x", b"x"), wire.get("/etc/passwd")):
         with pytest.raises(SandboxGone):
             await call

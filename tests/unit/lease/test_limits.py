@@ -113,6 +113,24 @@ async def test_who_waits_elsewhere_is_noticed_and_gets_its_turn(tmp_path: Path):
     theirs.close()
 
 
+async def test_nobody_hands_a_place_on_at_home_while_others_wait(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("agentrl.lease.slots.POLL_SEC", 3600.0)
+    ours, theirs = Slots(tmp_path / "slots", 1), Slots(tmp_path / "slots", 1)
+    held = await ours.acquire()
+    waiting = [asyncio.create_task(slots.acquire()) for slots in (ours, theirs)]
+    await until(ours.waited_for)
+    await until(theirs.waited_for)
+    held.release()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting), "both look when chance tells them to"
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    ours.close()
+    theirs.close()
+
+
 async def test_first_come_first_served_and_the_urgent_before(tmp_path: Path):
     slots, order = Slots(tmp_path / "slots", 1), []
     held = await slots.acquire()

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from port_host import SECRET
+from port_host import SECRET, Ported
 
 from agentrl.api import ExecResult, Sandbox, SandboxGone, SandboxRefused, SandboxTransient
 from agentrl.relay import channel, relay
@@ -55,6 +55,11 @@ async def crowd(sandbox: Sandbox, url: str, path: str, number: int, size: int) -
     argv = ["python3", "-c", CROWD, url.rpartition(":")[2], ROOT + path, str(number), str(size)]
     result = await sandbox.exec(argv, timeout_sec=100)
     return (result.stdout + result.stderr).decode().strip()
+
+
+def exchanges(sandbox: Ported) -> int:
+    """How many messages were carried by commands."""
+    return sum("import socket" in command[3] for command in sandbox.commands if len(command) == 5)
 
 
 @pytest.fixture(params=["by polls", "by websocket"])
@@ -191,8 +196,7 @@ async def test_a_channel_that_is_cut_all_the_time_loses_and_doubles_nothing(port
         assert await crowd(ported, made.url, "/back", 8, 100_000) == "8"
         assert await crowd(ported, made.url, "/hash", 4, 200_000) == "4"
     assert port_host.cuts > 20
-    # The goodbye is the only message that did not take this way.
-    assert sum("import socket" in " ".join(command) for command in ported.commands) == 1
+    assert exchanges(ported) == 1  # the goodbye
 
 
 async def test_while_the_websocket_lives_no_commands_are_run(ported, port_host, service):
@@ -225,17 +229,32 @@ async def test_the_newest_connection_of_the_host_takes_over(ported, port_host):
     await program.stop()
 
 
+async def test_a_websocket_that_does_not_open_holds_nobody_up(ported, port_host, service, monkeypatch):
+    monkeypatch.setattr(channel, "CONNECT_SEC", 300.0)
+    port_host.mute = True
+    async with opened(ported, service, tunnel=True) as made:
+        assert await crowd(ported, made.url, "/back", 2, 1000) == "2"
+        assert (port_host.visits, port_host.cuts) == (1, 0)
+
+
 async def test_a_websocket_that_falls_silent_is_replaced(ported, port_host, service, monkeypatch):
     monkeypatch.setattr(channel, "HEARTBEAT_SEC", 0.2)
-    monkeypatch.setattr(channel, "CONNECT_SEC", 0.5)
     async with asyncio.timeout(60), opened(ported, service, tunnel=True) as made:
-        await port_host.until_visits(1)
+        assert await crowd(ported, made.url, "/back", 1, 1000) == "1"
+        assert exchanges(ported) == port_host.cuts == 0
         port_host.mute = True
         call = asyncio.create_task(crowd(ported, made.url, "/back", 4, 1000))
-        while len(ported.commands) < 4:  # polls have taken over
+        while not exchanges(ported):  # polls have taken over
             await asyncio.sleep(0.01)
         port_host.mute = False
         assert await call == "4"
+
+
+async def test_a_websocket_that_does_not_open_is_tried_again(ported, port_host, service, monkeypatch):
+    monkeypatch.setattr(channel, "CONNECT_SEC", 0.5)
+    port_host.mute = True
+    async with asyncio.timeout(60), opened(ported, service, tunnel=True):
+        await port_host.until_visits(1)
         await port_host.until_visits(2)
 
 

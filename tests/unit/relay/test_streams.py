@@ -228,6 +228,14 @@ def test_messages_out_of_place_are_refused(message):
         Pipe().accept(message)
 
 
+async def test_a_flood_of_small_frames_is_handled_bit_by_bit():
+    streams = Streams(Pipe())
+    stream = streams.open()
+    streams.put(HEAD.pack(0, 0) + frame(1, CREDIT, 1) * (2 * module.FRAMES + 1))
+    steps = [(streams.handle(), stream.may_send - module.WINDOW) for _ in range(3)]
+    assert steps == [(True, module.FRAMES), (True, 2 * module.FRAMES), (False, 2 * module.FRAMES + 1)]
+
+
 def test_only_the_program_opens_streams():
     with pytest.raises(Violation):
         Streams(Pipe()).receive(HEAD.pack(0, 0) + frame(1, OPEN))

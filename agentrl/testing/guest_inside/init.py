@@ -1,8 +1,7 @@
 """The first process of a guest: starts processes, does file operations as a user, and connects to ports, for the host.
 
-It runs inside, on nothing but the standard library; the host only reads where this file lies. Requests and answers are single
-packets of JSON over one inherited socket; a request's body comes in a file descriptor (a memfd), so that it may be long. When the host
-hangs up, this process ends, and the kernel ends everything else inside.
+Requests and answers are single packets over one inherited socket; a request's body, JSON, comes in a memfd, so that it may be
+long. When the host hangs up, this process ends, and the kernel ends everything else inside.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ import select
 import shutil
 import signal
 import socket
-import stat
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
+
+from .files import perform
 
 CHUNK = 1 << 20
 CONNECT_SEC = 5.0
@@ -133,7 +131,7 @@ def become(sock: socket.socket, request: Request, fds: list[int], hold: int) -> 
         prepare(request, fds)
         if request["do"] == "file":
             os.close(hold)
-            os._exit(file_operation(request))
+            os._exit(perform(request["operation"], request["arguments"]))
         os.chdir(request["cwd"])
         os.execve(
             find(request["argv"][0], request["env"].get("PATH", "/usr/bin:/bin")), request["argv"], request["env"]
@@ -188,129 +186,6 @@ def find(program: str, path: str) -> str:
     return found
 
 
-def file_operation(request: Request) -> int:
-    """Do it; the exit code is the errno, and stderr says more."""
-    try:
-        OPERATIONS[request["operation"]](*request["arguments"])
-    except OSError as error:
-        os.write(2, os.fsencode(error.strerror or str(error)))
-        return error.errno or errno.EIO
-    return 0
-
-
-def read(path: str) -> None:
-    """Copy a regular file to stdout."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    mode = os.fstat(fd).st_mode
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, "is not a regular file")
-    while data := os.read(fd, CHUNK):
-        pour(1, data)
-
-
-def write(path: str, mode: int, owner: int | None) -> None:
-    """Copy stdin into a file, making the folders above it; what is there keeps its mode."""
-    folders_above(path, owner)
-    fresh = not Path(path).exists()
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, mode)
-    if fresh and owner is not None:
-        os.fchown(fd, owner, owner)
-    while data := os.read(0, CHUNK):
-        pour(fd, data)
-
-
-def folders_above(path: str, owner: int | None) -> None:
-    """Make what is missing above ``path``."""
-    for folder in reversed(Path(path).parents):
-        if not folder.exists():
-            folder.mkdir()
-            if owner is not None:
-                os.chown(folder, owner, owner)
-
-
-def pour(fd: int, data: bytes) -> None:
-    """Write all of ``data``."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-def describe(path: str) -> dict[str, object]:
-    """One entry, links not followed."""
-    info = os.lstat(path)
-    target, beyond = "", info.st_mode
-    if stat.S_ISLNK(info.st_mode):
-        target = os.readlink(path)  # noqa: PTH115 -- a Path would tidy it
-        beyond = os.stat(path).st_mode if os.path.exists(path) else 0  # noqa: PTH110, PTH116
-    return {
-        "path": path,
-        "mode": info.st_mode,
-        "size": info.st_size,
-        "uid": info.st_uid,
-        "gid": info.st_gid,
-        "mtime": info.st_mtime,
-        "target": target,
-        "beyond": beyond,
-    }
-
-
-def show(path: str) -> None:
-    """One entry as JSON."""
-    pour(1, json.dumps(describe(path)).encode())
-
-
-def listing(path: str, depth: int) -> None:
-    """What is below a folder as a JSON list, ``depth`` levels deep."""
-    pour(1, json.dumps(below(path, depth)).encode())
-
-
-def below(path: str, depth: int) -> list[dict[str, object]]:
-    """See :func:`listing`."""
-    found = []
-    for child in sorted(Path(path).iterdir()):
-        entry = describe(str(child))
-        found.append(entry)
-        if depth > 1 and stat.S_ISDIR(int(str(entry["mode"]))):
-            found += below(str(entry["path"]), depth - 1)
-    return found
-
-
-def make(path: str, mode: int, owner: int | None) -> None:
-    """A folder with those above it. Raises: FileExistsError."""
-    folders_above(path, owner)
-    Path(path).mkdir()
-    Path(path).chmod(mode)
-    if owner is not None:
-        os.chown(path, owner, owner)
-
-
-def remove(path: str) -> None:
-    """A file, a link, or a whole folder."""
-    if Path(path).is_dir() and not Path(path).is_symlink():
-        shutil.rmtree(path)
-    else:
-        Path(path).unlink()
-
-
-def move(source: str, target: str) -> None:
-    """Rename, making the folders above the target."""
-    folders_above(target, None)
-    Path(source).rename(target)
-
-
-OPERATIONS: dict[str, Callable[..., None]] = {
-    "read": read,
-    "write": write,
-    "stat": show,
-    "list": listing,
-    "make": make,
-    "remove": remove,
-    "move": move,
-    "chmod": os.chmod,
-    "chown": os.chown,
-}
-
-
 def limit(cpus: int, memory_mb: int) -> None:
     """0: none. Memory is what each process may have."""
     allowed = sorted(os.sched_getaffinity(0))
@@ -320,8 +195,8 @@ def limit(cpus: int, memory_mb: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_mb << 20, memory_mb << 20))
 
 
-if __name__ == "__main__":
-    limit(int(sys.argv[2]), int(sys.argv[3]))
-    host = socket.socket(fileno=int(sys.argv[1]))
-    host.set_inheritable(False)  # what we start must not speak in our name
-    Init(host).serve()
+def main() -> None:
+    """Arguments: the socket's descriptor, CPUs, megabytes."""
+    number, cpus, memory_mb = map(int, sys.argv[1:])
+    limit(cpus, memory_mb)
+    Init(socket.socket(fileno=number)).serve()

@@ -12,7 +12,7 @@
 #   remove NAME                  remove a folder altogether
 #
 # What launch and watch say: "running", "lost", "nowhere", or "ended MARK CODE SIZE KIND SIZE KIND" (stdout's and stderr's)
-# and, if they are small, both in base64. Every answer ends with a dot.
+# and, if they are small, both of them, see "tell". Every answer ends with a dot.
 # Our own variables begin with _ : whatever the sandbox's environment holds must reach the command unchanged.
 _verb=$1 _name=$2 _path=${PATH-} _path_set=${PATH+yes}
 shift 2
@@ -144,11 +144,24 @@ answer() {
     size out "$3" "$4" && _out_size=$_size && size err "$5" "$6" || exit
     say "ended $1 $2 $_out_size $4 $_size $6"
     if ((_out_size <= _small && _size <= _small)); then
-        if ((_out_size > _end_size)); then base64 <"$_folder/out" || exit; fi
+        tell out "$_out_size"
         say -
-        if ((_size > _end_size)); then base64 <"$_folder/err" || exit; fi
+        tell err "$_size"
     fi
     say .
+}
+
+# tell NAME SIZE: what was written, in base64, or behind a "=" if it is plain text: that takes no further program.
+tell() {
+    local LC_ALL=C _text
+    if (($2 <= _end_size)); then return; fi
+    if (($2 < 4000)) && [[ -f $_folder/$1 ]] && ! IFS= read -r -d '' _text <"$_folder/$1" &&
+        [[ ${#_text} == "$2" && $_text != *[^$'\t\n'\ -~]* ]]; then
+        _text=${_text//\\/\\\\} _text=${_text//$'\t'/\\t}
+        say "=${_text//$'\n'/\\n}"
+    else
+        base64 <"$_folder/$1" || exit
+    fi
 }
 
 launch() {

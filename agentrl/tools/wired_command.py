@@ -29,9 +29,11 @@ _ENV_BYTES = 80_000
 _STOP_SEC = 30.0
 _CANCEL_SEC = 15.0
 _LITTER = 50
+_SWEPT = 8
 _SLACK = 100_000
 _KILLED = 137
 _MAC_BITS = 52
+_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ async def run_command(line: Line, command: Command, *, timeout_sec: float, litte
     job, deadline = _Job(line, command.user), time.monotonic() + timeout_sec
     stage = None
     try:
-        env = _words(command)
-        if sum(map(len, (*env, *env.values()))) > _ENV_BYTES:
+        env = _words(command) if len(command.stdin or b"") < _ENV_BYTES else None
+        if env is None or sum(map(len, (*env, *env.values()))) > _ENV_BYTES:
             stage = Stage(line, deadline + LATE_SEC)
             env = await _carried(stage, command)
         said = await _launched(job, env, deadline, litter)
@@ -162,7 +164,7 @@ def _left_sec(deadline: float) -> float:
 async def _launched(job: _Job, env: dict[str, str], deadline: float, litter: list[str]) -> list[str]:
     """Launch, and wait for as long as one call may take: what was said then."""
     left_sec = partial(_left_sec, deadline)
-    old = tuple(litter[:_LITTER])
+    old = tuple(litter[:_LITTER]) if len(litter) >= _SWEPT else ()
     keyed = {**env, "AGENTRL_KEY": f"{job.key[0]} {job.key[1]} {job.end}"}
     said = await job.line.say(
         lambda: _bash("launch", job.name, str(int(left_sec() * 10)), *old, keyed=True),
@@ -249,12 +251,19 @@ def _small(lines: list[str], sizes: list[int]) -> list[bytes]:
     """The two streams that came with the answer."""
     try:
         middle = lines.index("-")
-        parts = [base64.b64decode("".join(part), validate=True) for part in (lines[:middle], lines[middle + 1 :])]
+        parts = [_told("".join(part)) for part in (lines[:middle], lines[middle + 1 :])]
     except (ValueError, binascii.Error) as error:
         raise SandboxError("the output of a command came mangled") from error
     if any(part and len(part) < size for part, size in zip(parts, sizes, strict=True)):
         raise SandboxError("the output of a command changed after its end")
     return parts
+
+
+def _told(words: str) -> bytes:
+    """What ``tell`` of ``wired.sh`` says: base64, or plain text behind a ``=``."""
+    if words.startswith("="):
+        return re.sub(r"\\(.)", lambda match: _ESCAPES[match[1]], words[1:]).encode()
+    return base64.b64decode(words, validate=True)
 
 
 async def _large(job: _Job) -> list[bytes]:

@@ -199,4 +199,6 @@ def main() -> None:
     """Arguments: the socket's descriptor, CPUs, megabytes."""
     number, cpus, memory_mb = map(int, sys.argv[1:])
     limit(cpus, memory_mb)
-    Init(socket.socket(fileno=number)).serve()
+    host = socket.socket(fileno=number)
+    host.set_inheritable(False)  # what we start must not speak in our name
+    Init(host).serve()

@@ -51,7 +51,7 @@ class E2BWire:
         except CommandExitException as ended:
             return _exit_code(ended.exit_code, ended.error), (ended.stdout or "").encode()
         except Exception as error:
-            pass
+            await self._look(error)
             with translated(f"a command in {self._box.sandbox_id}", repeatable=False):
                 raise
         return result.exit_code, (result.stdout or "").encode()

@@ -48,8 +48,10 @@ class Pace:
             self._write(until)
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Close the file. Idempotent."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def _go(self) -> float:
         """0 when it is our turn, which is then used up; else seconds until it may be."""

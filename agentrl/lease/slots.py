@@ -68,9 +68,10 @@ class Slots:
                 self._wake()
 
     def close(self) -> None:
-        """Free everything that this process holds."""
-        os.close(self._file)
-        self._file = -1
+        """Free everything that this process holds. Idempotent."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def _take(self) -> int | None:
         if not self.count:

@@ -1,7 +1,7 @@
 # Commands that outlive the connection that started them. Run as: bash -p -c THIS bash VERB NAME ...
 #
 #   launch NAME TENTHS [OLD...]  run the command once, however often this is asked, and wait for its end at most so long;
-#                                the folders of the commands OLD are removed meanwhile. What to run comes in AGENTRL_*
+#                                the folders of the commands OLD are removed at its end. What to run comes in AGENTRL_*
 #                                variables, what it must not know on fd 3.
 #   watch NAME TENTHS            wait for its end; says what "launch" says
 #   stop NAME                    end it with everything below it; a launch that comes later does nothing
@@ -94,6 +94,7 @@ become() {
     exec -a bash "$BASH" "$_folder/command"
 }
 
+# supervise OLD...
 supervise() {
     local _go _code _keepers _kept _out _line
     # Not before the other side holds its end of our pipe.
@@ -130,6 +131,7 @@ supervise() {
         if [[ ! -d $_folder ]]; then break; fi
         sleep 1
     done
+    if (($#)); then exec rm -rf "${@/#/${_folder%/*}/.agentrl-}" >/dev/null; fi
 }
 
 # size NAME SIZE KIND: sets $_size; what a child may still add to is measured.
@@ -184,11 +186,10 @@ launch() {
         printf %b "$AGENTRL_STDIN" >"$_stdin"
     fi
     set -m
-    coproc _supervisor { supervise; }
+    coproc _supervisor { supervise "$@"; }
     set +m
     exec 8<&"${_supervisor[0]}"
     say go >&"${_supervisor[1]}"
-    if (($#)); then rm -rf "${@/#/${_folder%/*}/.agentrl-}" >/dev/null & fi
     if read -r -t "$((_tenths / 10)).$((_tenths % 10))" -u 8 _line; then answer $_line; else watch 0; fi
 }
 

@@ -29,7 +29,6 @@ _ENV_BYTES = 80_000
 _STOP_SEC = 30.0
 _CANCEL_SEC = 15.0
 _LITTER = 50
-_SWEPT = 8
 _SLACK = 100_000
 _KILLED = 137
 _MAC_BITS = 52
@@ -164,13 +163,14 @@ def _left_sec(deadline: float) -> float:
 async def _launched(job: _Job, env: dict[str, str], deadline: float, litter: list[str]) -> list[str]:
     """Launch, and wait for as long as one call may take: what was said then."""
     left_sec = partial(_left_sec, deadline)
-    old = tuple(litter[:_LITTER]) if len(litter) >= _SWEPT else ()
+    old = tuple(litter[:_LITTER])
     keyed = {**env, "AGENTRL_KEY": f"{job.key[0]} {job.key[1]} {job.end}"}
     said = await job.line.say(
         lambda: _bash("launch", job.name, str(int(left_sec() * 10)), *old, keyed=True),
         env=keyed, until=deadline + LATE_SEC, user=job.user, within_sec=left_sec,
     )  # fmt: skip
-    litter[:] = [name for name in litter if name not in old]
+    if said and said[0].startswith("ended"):  # Else it may not come to removing anything.
+        litter[:] = [name for name in litter if name not in old]
     return said
 
 

@@ -111,7 +111,8 @@ def translate(error: Exception, doing: str, *, repeatable: bool) -> SandboxError
         case "missing":
             return FileMissing(text)
         case "key":
-            return SandboxRefused(f"E2B does not accept the key: check E2B_API_KEY ({text})")
+            hint = "check E2B_API_KEY; an unknown user of a machine, SWE_E2B_USER, reads the same"
+            return SandboxRefused(f"E2B does not accept the key: {hint} ({text})")
         case "template":
             return ImageUnavailable(text)
         case "build":

@@ -36,6 +36,16 @@ async def test_a_lease_labels_records_and_closes(lease_on, ledger):
     await lease.aclose()
 
 
+async def test_ending_twice_closes_no_file_of_others(lease_on, tmp_path):
+    lease = lease_on(Provider())
+    await lease.aclose()
+    files = [(tmp_path / str(n)).open("w") for n in range(8)]  # They get the numbers that the lease had.
+    await lease.aclose()
+    for file in files:
+        file.write("still open")
+        file.close()
+
+
 async def test_an_intention_is_on_disk_before_the_provider_is_asked(lease_on, ledger):
     provider = Provider()
     provider.gate.clear()

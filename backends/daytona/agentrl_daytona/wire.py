@@ -6,7 +6,6 @@ Sessions are not used: they hang on ``exit`` and take some bytes of the output f
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -20,6 +19,7 @@ T = TypeVar("T")
 BYTES_PER_SEC = 1 << 20
 DOWNLOAD_REQUESTS = 5
 LOST = -1
+SCRIPT = "AGENTRL_SCRIPT"
 
 
 class DaytonaWire:
@@ -31,12 +31,12 @@ class DaytonaWire:
     async def run(
         self, script: str, *, env: Mapping[str, str], timeout_sec: float, user: str | None
     ) -> tuple[int, bytes]:
-        """See :meth:`agentrl.api.Wire.run`. The provider hands the text to a shell's stdin, and mixes both streams; ``user`` is
-        always None, for there is one."""
-        command = f"exec sh -c {shlex.quote(script)} </dev/null 2>/dev/null"
+        """See :meth:`agentrl.api.Wire.run`. The provider hands the text to a shell's stdin, which reads it byte by byte, so that
+        most of it comes as a variable; it mixes both streams. ``user`` is always None, for there is one."""
+        command = f'exec sh -c "${SCRIPT}" </dev/null 2>/dev/null'
         limit = math.ceil(timeout_sec)
         answer = await self._ask(
-            lambda _: self._machine.process.exec(command, env=dict(env), timeout=limit),
+            lambda _: self._machine.process.exec(command, env={**env, SCRIPT: script}, timeout=limit),
             "run a command",
             within_sec=limit,
             repeatable=False,

@@ -63,13 +63,15 @@ export SWE_CONTEXT_TOKENS=$CONTEXT_TOKENS SWE_MAX_NEW_TOKENS=$TURN_TOKENS
 export SWE_TURN_TIMEOUT_SEC SWE_AGENT_TIME_BUDGET_SEC SWE_EVAL_TIMEOUT_SEC SWE_ROLLOUT_GUARD_SEC SWE_SANDBOX_LIFETIME_SEC
 
 # ------------------------------------------------------------------------------------------------------------ network
-# Sandboxes call the gateway in slime's rollout process, on whichever node Ray put it: that node's address must be open to
-# them on this port. ADAPTER_PUBLIC_HOST is how they call it, so never 127.0.0.1 for machines of a provider.
+# Sandboxes call the gateway in slime's rollout process, on whichever node Ray put it, through channels that this process
+# opens outward: nothing has to be open to them. Where they can reach that node, ADAPTER_PUBLIC_HOST names it and saves the
+# detour; its ADAPTER_PORT must be open to them then.
 : "${HEAD_ADDRESS:=$(hostname -I | awk '{print $1}')}"
-: "${ADAPTER_BIND_HOST:=0.0.0.0}" "${ADAPTER_PORT:=18000-18007}" "${ADAPTER_PUBLIC_HOST:=$HEAD_ADDRESS}"
+: "${ADAPTER_PUBLIC_HOST:=}" "${ADAPTER_PORT:=18000-18007}"
+if [ -n "$ADAPTER_PUBLIC_HOST" ]; then : "${ADAPTER_BIND_HOST:=0.0.0.0}"; else : "${ADAPTER_BIND_HOST:=127.0.0.1}"; fi
 : "${SOCKET_INTERFACE:=eth0}" "${RAY_ADDRESS:=http://127.0.0.1:8265}"
 # A proxy in between cuts long turns and sees every token: traffic inside the cluster goes past it.
-NO_PROXY="127.0.0.1,localhost,$HEAD_ADDRESS,$ADAPTER_PUBLIC_HOST${NO_PROXY:+,$NO_PROXY}"
+NO_PROXY="127.0.0.1,localhost,$HEAD_ADDRESS${ADAPTER_PUBLIC_HOST:+,$ADAPTER_PUBLIC_HOST}${NO_PROXY:+,$NO_PROXY}"
 no_proxy=$NO_PROXY
 export ADAPTER_BIND_HOST ADAPTER_PORT ADAPTER_PUBLIC_HOST NO_PROXY no_proxy
 

@@ -68,10 +68,10 @@ async def _use(sandbox: Sandbox) -> None:
 
 
 async def _left(sandbox: Sandbox) -> frozenset[str]:
-    """What is there beside what the last commands may need: that is gone, or called otherwise, two commands later."""
+    """What is there beside what the last commands may need: that is gone, or called otherwise, some commands later."""
     look = "find /tmp /var/tmp /dev/shm 2>/dev/null"
-    first, second, third = [frozenset((await output(sandbox, look)).splitlines()) for _ in range(3)]
-    return first & second & third
+    looks = [frozenset((await output(sandbox, look)).splitlines()) for _ in range(8)]
+    return frozenset.intersection(*looks)
 
 
 async def meddling_changes_no_verdict(backend: SandboxBackend) -> None:

@@ -29,6 +29,7 @@ _ENV_BYTES = 80_000
 _STOP_SEC = 30.0
 _CANCEL_SEC = 15.0
 _LITTER = 50
+_SWEPT = 4
 _SLACK = 100_000
 _KILLED = 137
 _MAC_BITS = 52
@@ -163,7 +164,7 @@ def _left_sec(deadline: float) -> float:
 async def _launched(job: _Job, env: dict[str, str], deadline: float, litter: list[str]) -> list[str]:
     """Launch, and wait for as long as one call may take: what was said then."""
     left_sec = partial(_left_sec, deadline)
-    old = tuple(litter[:_LITTER])
+    old = tuple(litter[:_LITTER]) if len(litter) >= _SWEPT else ()
     keyed = {**env, "AGENTRL_KEY": f"{job.key[0]} {job.key[1]} {job.end}"}
     said = await job.line.say(
         lambda: _bash("launch", job.name, str(int(left_sec() * 10)), *old, keyed=True),
@@ -291,15 +292,17 @@ def _before(end: bytes, data: bytes) -> tuple[bytes, bool]:
 
 
 @cache
-def _scripts() -> tuple[str, str]:
-    wired, killall = (re.sub(r"(?m)^ *#.*\n", "", script(name)) for name in ("wired.sh", "killall.sh"))
-    return wired, f"killall() (\n{killall}\n)\n"
+def _script(*names: str) -> str:
+    """These scripts behind each other, without comments."""
+    return re.sub(r"(?m)^ *#.*\n", "", "".join(script(name) for name in names))
 
 
 def _bash(verb: str, *args: str, keyed: bool = False) -> str:
     """``wired.sh`` as a script for ``sh``. ``keyed``: bash begins with an environment and arguments that do not know the key."""
-    wired, killall = _scripts()
-    text = killall + wired if verb == "stop" else wired
+    text = _script("wired.sh") if verb in ("launch", "watch") else _script("wired.sh", "wired_after.sh")
+    if verb == "stop":
+        text += f"killall() (\n{_script('killall.sh')}\n)\n"
+    text += '[[ $_verb == launch ]] || place\n"$_verb" "$@"\n'
     key = "3<<EOF\n$_agentrl_key\nEOF\n" if keyed else "\n"
     return (
         "exec 2>/dev/null\ncommand -v bash >/dev/null || { echo nobash; echo .; exit; }\n"

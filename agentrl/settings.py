@@ -251,7 +251,9 @@ class Settings(PluginSettings):
 
     # How much of everything.
     boot_concurrency: Count = _from(
-        "SWE_BOOT_CONCURRENCY", 8, "Sandboxes of one account that boot at the same time, over all processes on this host"
+        "SWE_BOOT_CONCURRENCY",
+        8,
+        "Sandboxes of one account that boot at the same time, over all processes on this host",
     )
     boots_per_sec: Annotated[float, Field(ge=0)] = _from(
         "SWE_BOOTS_PER_SEC", 0.0, "Sandboxes of one account that may be asked for each second; 0: no limit"

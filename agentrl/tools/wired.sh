@@ -130,11 +130,19 @@ supervise() {
     if (($#)); then exec rm -rf "${@/#/${_folder%/*}/.agentrl-}" >/dev/null; fi
 }
 
-# size NAME SIZE KIND: sets $_size; what a child may still add to is measured.
+# size NAME SIZE KIND: sets $_size; what a child may still add to is measured. Small files without another program: a command
+# that has used up its processes must get its answer all the same.
 size() {
+    local LC_ALL=C _part
     _size=$2
     if [[ $3 != held ]]; then return; fi
-    if [[ -e $_folder/$1.old ]]; then _size=$_cap; else _size=$(wc -c <"$_folder/$1"); fi
+    if [[ -e $_folder/$1.old ]]; then _size=$_cap && return; fi
+    _size=0
+    while IFS= read -r -d '' -n $_small _part; do
+        ((_size += ${#_part} + (${#_part} < _small)))
+        if ((_size > _small)); then _size=$(wc -c <"$_folder/$1") && return; fi
+    done <"$_folder/$1"
+    ((_size += ${#_part}))
 }
 
 answer() {
@@ -204,8 +212,11 @@ watch() {
     local _peeked _absent=0 _tick=0
     SECONDS=0
     until peek exit; do
-        # Asked again: it may have ended in between.
-        if lost && ! peek exit; then say lost . && return; fi
+        # Asked again: it may have ended in between, or had no process left for the renaming.
+        if lost; then
+            if peek exit || peek exit.new; then break; fi
+            say lost . && return
+        fi
         if ((_tick++ >= $1 || SECONDS > $1 / 10)); then say running . && return; fi
         sleep 0.1 || sleep 1
     done

@@ -128,9 +128,9 @@ async def _output(execution: Exec) -> bytes:
 
 async def _end(execution: Exec) -> tuple[int, int]:
     """Exit code and process id. The engine may learn of the end a little later than we do. Raises: SandboxError."""
-    for _ in range(_POLLS):
+    for poll in range(_POLLS):
         state = await execution.inspect()
         if not state["Running"] and state["ExitCode"] is not None:
             return state["ExitCode"], state["Pid"]
-        await asyncio.sleep(_POLL_SEC)
+        await asyncio.sleep(min(_POLL_SEC, 0.001 * 2**poll))  # Mostly it is a matter of milliseconds.
     raise SandboxError("the engine does not know how a command ended")

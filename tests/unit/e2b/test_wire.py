@@ -88,7 +88,8 @@ async def test_each_call_is_tried_once(server, wire_for):
             await say(wire, "echo x >> /tmp/runs")
         assert type(caught.value) is error, caught.value
         assert server.requests.count("POST /process.Process/Start") == 1
-    assert (await say(wire, "cat /tmp/runs"))[1] == b"x\n", "only what was reset had run"
+    wait = "for i in $(seq 200); do [ -s /tmp/runs ] && break; sleep 0.05; done"  # Nobody waited for what was reset.
+    assert (await say(wire, f"{wait}; cat /tmp/runs"))[1] == b"x\n", "only what was reset had run"
 
 
 async def test_a_death_during_a_command_is_told_from_a_cut_connection(server, wire_for):

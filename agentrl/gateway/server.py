@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import secrets
+import socket
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -38,6 +39,8 @@ MAX_BODY_BYTES = 256 << 20
 PING_SEC = 10.0
 IDLE_SEC = 4 * 3600.0
 _REMEMBER_CLOSED = 20_000
+_QUEUE = 4096
+_ACCEPT_AT_ONCE = 16
 # How clients name the chain of a session that a request belongs to.
 _LANE_HEADERS = ("x-agentrl-lane", "x-claude-code-agent-id")
 # How programs name the run of theirs that a request belongs to.
@@ -123,12 +126,20 @@ class Gateway:
         await self._runner.setup()
         for port in self._ports:
             try:
-                await web.TCPSite(self._runner, self._bind_host, port, backlog=4096).start()
+                await self._listen(self._runner, port)
                 break
             except OSError:
                 if port == self._ports[-1]:
                     raise
         self._sweeper = asyncio.create_task(self._sweep())
+
+    async def _listen(self, runner: web.AppRunner, port: int) -> None:
+        family = socket.AF_INET6 if ":" in self._bind_host else socket.AF_INET
+        listener = socket.create_server((self._bind_host, port), family=family)
+        # The event loop accepts as many in one go as it is told to queue. A thousand would keep all others waiting, so it is told
+        # less than the kernel.
+        await web.SockSite(runner, listener, backlog=_ACCEPT_AT_ONCE).start()
+        listener.listen(_QUEUE)
 
     @property
     def port(self) -> int:

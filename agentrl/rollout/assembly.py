@@ -78,9 +78,10 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
         stack.push_async_callback(gateway.aclose)
         await gateway.start()
         # What was loaded stays until the end: the garbage collector need not look through it, which takes up to a second
-        # each time. Requests are thousands of small objects without cycles: it need not look at each thousand either.
+        # each time. Requests are thousands of small objects without cycles: it need not look at each thousand either, and
+        # hardly ever at all that are alive, for which everybody would wait.
         gc.freeze()
-        gc.set_threshold(50_000, 20, 20)
+        gc.set_threshold(50_000, 5, 1000)
         stack.push_async_callback(chosen.backend.aclose)
         lease = make_lease(
             chosen.backend,

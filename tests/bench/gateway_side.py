@@ -60,7 +60,7 @@ async def _serve(model_dir: Path, engine_port: int, pipe: Connection, profile: P
     )
     await gateway.start()
     gc.freeze()  # As a run does once everything is loaded, see agentrl.rollout.assembly.
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(50_000, 5, 1000)
     try:
         while (order := await asyncio.to_thread(pipe.recv)) != "end":
             await _round(gateway, order, pipe, profile)

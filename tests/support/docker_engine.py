@@ -31,8 +31,9 @@ class NoEngine(Exception):
 
 
 def docker_host(config: pytest.Config) -> str:
-    """The ``DOCKER_HOST`` of an engine that has :data:`IMAGE`. Raises: NoEngine."""
-    home = _home(config)
+    """The ``DOCKER_HOST`` of an engine that has :data:`IMAGE`. Raises: NoEngine; of one that was named but cannot be used, what
+    went wrong: whoever names one wants these tests to run."""
+    home, named = _home(config), os.environ.get("TEST_DOCKER_HOST")
     home.mkdir(exist_ok=True)
     with _lock(home):
         host, refusal = home / "host", home / "refusal"
@@ -40,9 +41,11 @@ def docker_host(config: pytest.Config) -> str:
             raise NoEngine(refusal.read_text())
         if not host.exists():
             try:
-                started = os.environ.get("TEST_DOCKER_HOST") or _start(home, _owner(config))
+                started = named or _start(home, _owner(config))
                 _provide_image(started)
             except (NoEngine, OSError, subprocess.CalledProcessError) as error:
+                if named:
+                    raise
                 refusal.write_text(str(error))
                 raise NoEngine(str(error)) from error
             host.write_text(started)

@@ -80,24 +80,18 @@ async def test_many_requests_at_once_come_back_whole(way, service):
 
 async def test_a_stream_flows_piece_by_piece(way, service):
     sandbox, tunnel = way
+    folder = (await says(sandbox, "mktemp -d")).strip()
     async with opened(sandbox, service, tunnel=tunnel) as made:
-        reading = asyncio.create_task(
-            says(
-                sandbox,
-                f"curl -sN {made.url}{ROOT}/pieces | while read -r l; do echo $l >> /tmp/pieces-$PPID; done; echo $PPID",
-            )
-        )
-        # The file grows by a line for each piece, and the next piece is made only when it has.
-        count = "cat /tmp/pieces-* 2>/dev/null | grep -c data"
-        for number in range(3):
+        reading = asyncio.create_task(says(sandbox, f"curl -sN {made.url}{ROOT}/pieces > {folder}/pieces"))
+        # A piece has to arrive while the next one is not yet made.
+        for number in range(2):
             service.more.release()
-            while int(await says(sandbox, count)) <= number:
+            while await says(sandbox, f"grep -c data {folder}/pieces") != f"{number + 1}\n":
                 assert not reading.done()
-        parent = (await reading).strip()
-        assert (
-            await says(sandbox, f"cat /tmp/pieces-{parent}; rm /tmp/pieces-{parent}")
-            == "data: 0\n\ndata: 1\n\ndata: 2\n\n"
-        )
+        service.more.release()
+        await reading
+        whole = await says(sandbox, f"cat {folder}/pieces; rm -r {folder}")
+    assert whole == "data: 0\n\ndata: 1\n\ndata: 2\n\n"
 
 
 async def test_a_client_that_leaves_is_noticed(way, service):

@@ -15,6 +15,7 @@ bridge=agrl$((number % 1000000))
 socket=unix://$run/docker.sock
 
 answers() { DOCKER_HOST=$socket docker version >/dev/null 2>&1; }
+alive() { [ -d "/proc/$1" ] && ! grep -qs '^State:.[ZX]' "/proc/$1/status"; }
 
 install_engine() {
     local packages="docker.io iproute2"
@@ -47,8 +48,9 @@ start() {
     setsid nohup dockerd --data-root "$data" --exec-root "$run/exec" --pidfile "$run/dockerd.pid" --host "$socket" \
         --bridge "$bridge" --iptables=false --ip-forward=false --ip-masq=false --log-level warn \
         </dev/null >"$run/dockerd.log" 2>&1 &
-    for _ in $(seq 300); do
-        answers && break
+    engine=$!
+    for _ in $(seq 1200); do
+        ! answers && alive $engine || break
         sleep 0.1
     done
     answers || { tail -20 "$run/dockerd.log" >&2; exit 1; }
@@ -62,17 +64,18 @@ start() {
 stop() {
     if answers; then
         DOCKER_HOST=$socket docker ps --all --quiet |
-            DOCKER_HOST=$socket xargs -r docker rm --force --volumes >/dev/null
+            DOCKER_HOST=$socket xargs -r docker rm --force --volumes >/dev/null || true # some may be on their way out
     fi
-    if [ -s "$run/dockerd.pid" ]; then
-        pid=$(cat "$run/dockerd.pid")
+    # The second one is left only by an engine that was killed.
+    for file in "$run/dockerd.pid" "$run/exec/containerd/containerd.pid"; do
+        pid=$(cat "$file" 2>/dev/null) || continue
         kill "$pid" 2>/dev/null || true
-        for _ in $(seq 150); do
-            kill -0 "$pid" 2>/dev/null || break
+        for _ in $(seq 600); do
+            alive "$pid" || break
             sleep 0.1
         done
-    fi
-    grep -o " $data/[^ ]* \| $run/[^ ]* " /proc/mounts | sort -r | xargs -r umount --lazy || true
+    done
+    grep -oE " ($data|$run)(/[^ ]*)? " /proc/mounts | sort -r | xargs -r umount --lazy || true
     ip link delete "$bridge" 2>/dev/null || true
     rm -rf "$run" "$data"
 }

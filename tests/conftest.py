@@ -13,8 +13,8 @@ from agentrl_docker.settings import DockerSettings
 from agentrl_local.backend import LocalBackend
 from agentrl_local.settings import LocalSettings
 
-# No deadlines: how long an example takes says how busy the machine is. HYPOTHESIS_PROFILE=fuzz searches for much longer.
-settings.register_profile("suite", deadline=None)
+# How long an example takes, or its making, says how busy the machine is. HYPOTHESIS_PROFILE=fuzz searches for much longer.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
     "fuzz", deadline=None, max_examples=1_000_000, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
@@ -36,7 +36,7 @@ async def local_backend(local_state):
 
 @pytest.fixture
 async def sandbox(local_backend):
-    machine = await local_backend.create(SandboxSpec(), labels={"agentrl-run": "test"}, lifetime_sec=300)
+    machine = await local_backend.create(SandboxSpec(), labels={"agentrl-run": "test"}, lifetime_sec=3600)
     yield machine
     await machine.close()
 

@@ -7,8 +7,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -107,7 +107,8 @@ class Rollouts:
         """
         parts = self.plan.parts
         task_format, grader = parts.eval_protocol if evaluation else (parts.task_format, parts.grader)
-        task = await self._task(row, task_format, grader)
+        with self._refusing():
+            task = _task(row, task_format, grader)
         async with AsyncExitStack() as stack:
             chosen = replace(
                 self._assembly.parts,
@@ -150,7 +151,7 @@ class Rollouts:
     async def _until_aborted(
         self, task: Task, rollout_id: RolloutId, work: Callable[[], Awaitable[Rollout]]
     ) -> Rollout:
-        running = asyncio.create_task(self._in_turn(work))
+        running = asyncio.create_task(self._in_turn(task, work))
         self._running.add(running)
         try:
             rollout = await running
@@ -165,22 +166,22 @@ class Rollouts:
         self.plan.plugins.announce("agentrl_rollout_finished", rollout=rollout)
         return rollout
 
-    async def _in_turn(self, work: Callable[[], Awaitable[Rollout]]) -> Rollout:
+    async def _in_turn(self, task: Task, work: Callable[[], Awaitable[Rollout]]) -> Rollout:
+        with self._refusing():
+            await self._fits(task)
+        self._row_was_good = True
         async with self._room:
             return await work()
 
-    async def _task(self, row: Mapping[str, Any], task_format: TaskFormat, grader: Grader) -> Task:
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """As long as no row was good, it is not the row that is wrong."""
         try:
-            task = task_format.read(row)
-            if reason := grader.check(task):
-                raise RowError(f"task {task.id} cannot be graded: {reason}")
-            await self._fits(task)
+            yield
         except RowError as error:
             if self._row_was_good:
                 raise
             raise PlanError([_renamed(str(error), self._called)]) from error
-        self._row_was_good = True
-        return task
 
     async def _fits(self, task: Task) -> None:
         codec, limit = self._assembly.codec, self.plan.settings.context_tokens
@@ -243,6 +244,13 @@ def _machines_with_credentials(resolved: Resolved, registry: Registry) -> str:
         and any(variable.secret and resolved.values.keys() & set(variable.spellings) for variable in variables(cls))
     }
     return having.pop() if len(having) == 1 else ""
+
+
+def _task(row: Mapping[str, Any], task_format: TaskFormat, grader: Grader) -> Task:
+    task = task_format.read(row)
+    if reason := grader.check(task):
+        raise RowError(f"task {task.id} cannot be graded: {reason}")
+    return task
 
 
 def _renamed(problem: str, called: Mapping[str, str]) -> str:

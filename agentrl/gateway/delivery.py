@@ -49,7 +49,8 @@ async def deliver(
         await response.prepare(http)
         sent = await _write(response, b"")
     if sent:
-        await session.delivered(reply.turn_id)
+        # A client may hang up as soon as it has everything, while another turn holds the session.
+        await asyncio.shield(session.delivered(reply.turn_id))
     return response
 
 

@@ -22,6 +22,8 @@ from agentrl.relay.launch import Program, ProgramLost
 
 HEARTBEAT_SEC = 10.0
 """Something is said that often, and answered: proxies close what is silent for a minute, and answer pings themselves."""
+SILENCE_SEC = 20.0
+"""Where nothing was heard for so long, nobody is."""
 CONNECT_SEC = 15.0
 HOLD_SEC = 20.0
 """How long one look may hold a connection of the provider's open."""
@@ -104,7 +106,7 @@ async def _listen(streams: Streams, socket: aiohttp.ClientWebSocketResponse) -> 
 
 
 async def _receive(socket: aiohttp.ClientWebSocketResponse) -> bytes:
-    message = await socket.receive(timeout=2 * HEARTBEAT_SEC)
+    message = await socket.receive(timeout=SILENCE_SEC)
     if message.type is not aiohttp.WSMsgType.BINARY:
         raise ConnectionResetError("the WebSocket was closed")
     data: bytes = message.data
@@ -140,6 +142,8 @@ async def _persist(streams: Streams, program: Program, message: Callable[[], byt
             await asyncio.sleep(random.uniform(0, delay))
             delay = min(2 * delay, _BACKOFF_CAP_SEC)
         else:
+            if not answer:  # it hung up in the middle
+                raise ProgramLost(f"the relay's program in {program.sandbox.id} was killed")
             await _take_in(streams, answer)
             return
 

@@ -13,7 +13,7 @@ from agentrl.sandbox import SandboxBackend
 from agentrl.testing.rig import machine, run
 from agentrl.types import Capabilities
 
-LIMIT_SEC = 300.0
+LIMIT_SEC = 900.0
 CLEAN_UP_SEC = 60.0
 
 _CAPABILITIES: Mapping[str, Callable[[Capabilities], bool]] = {

@@ -47,7 +47,7 @@ from agentrl.testing.guest_view import (
     two_users,
 )
 
-BOOT_SEC = 30.0
+BOOT_SEC = 120.0
 END_SEC = 5.0
 _BOOTS_AT_ONCE = 8
 
@@ -78,6 +78,7 @@ class Guest:
         self.id, self.state, self.layers = state.name, state, tuple(layers)
         self.ended = asyncio.Event()
         self.destroyed = False
+        self._removal: asyncio.Future[None] | None = None
         self.two_users = two_users()
         self.pid = process.pid
         self._process, self._channel = process, Channel(self.id, sock)
@@ -148,12 +149,15 @@ class Guest:
     async def _file(self, operation: str, *arguments: object, user: str, data: bytes | None = None) -> bytes:
         body = {"do": "file", "operation": operation, "arguments": arguments}
         process = await self._start(body, user=user, stdin=data is not None)
-        if process.stdin is not None:
-            with suppress(ConnectionError):  # it ended without reading: its exit code says why
-                process.stdin.write(data or b"")
-                await process.stdin.drain()
-            process.stdin.close()
-        code, out, err = await process.output()
+        try:
+            if process.stdin is not None:
+                with suppress(ConnectionError):  # it ended without reading: its exit code says why
+                    process.stdin.write(data or b"")
+                    await process.stdin.drain()
+                process.stdin.close()
+            code, out, err = await process.output()
+        finally:
+            process.close()
         if code:
             raise OSError(code if code > 0 else errno.EIO, err.decode(errors="replace"), arguments[0])
         return out
@@ -180,9 +184,10 @@ class Guest:
         if not self.ended.is_set():
             self._process.kill()
             await self.ended.wait()
-        if not self.destroyed:
-            await asyncio.to_thread(remove_tree, self.state)
-            self.destroyed = True
+        if self._removal is None:  # once, whoever else asks for it and whoever is cancelled
+            self._removal = asyncio.ensure_future(asyncio.to_thread(remove_tree, self.state))
+        await asyncio.shield(self._removal)
+        self.destroyed = True
 
     def hang_up(self) -> None:
         """Let it die at once; :meth:`destroy` removes its files. Idempotent."""

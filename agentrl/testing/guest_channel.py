@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 CHUNK = 256 << 10
-SEND_SEC = 10.0
+SEND_SEC = 60.0
 
 
 class GuestGone(Exception):

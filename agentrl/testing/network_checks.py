@@ -28,7 +28,7 @@ async def named_ports_are_reached(backend: SandboxBackend) -> None:
     reply = b"hello" * 200_000
     async with host_server(reply) as port, machine(backend, SandboxSpec(reach=(port,))) as sandbox:
         url = _host(sandbox, port)
-        results = await asyncio.gather(*(run(sandbox, dial(url.hostname or "", url.port or 80)) for _ in range(8)))
+        results = await asyncio.gather(*(run(sandbox, dial(url.hostname or "", url.port or 80, 100)) for _ in range(8)))
         assert all(result.stdout == reply for result in results), [len(result.stdout) for result in results]
 
 
@@ -105,7 +105,7 @@ async def ports_inside_are_served(backend: SandboxBackend) -> None:
     async with machine(backend) as sandbox:
         await sandbox.write_file("/tmp/site/file", data)
         serve = f"setsid python3 -m http.server {port} --bind 0.0.0.0 --directory /tmp/site >/dev/null 2>&1 & disown; "
-        await run(sandbox, f"{serve} for i in $(seq 200); do : < /dev/tcp/127.0.0.1/{port} && break; sleep 0.05; done")
+        await run(sandbox, f"{serve} for i in $(seq 2000); do : < /dev/tcp/127.0.0.1/{port} && break; sleep 0.05; done")
         way = await sandbox.port_url(port)
         assert way is not None, "there is no way, although one is declared"
         async with aiohttp.ClientSession(headers=way[1]) as http:

@@ -14,8 +14,8 @@ from agentrl.errors import SandboxError
 from agentrl.sandbox import Sandbox, SandboxBackend
 from agentrl.types import ExecResult, SandboxSpec
 
-PATIENCE_SEC = 60.0
-LIFETIME_SEC = 900.0
+PATIENCE_SEC = 180.0
+LIFETIME_SEC = 3600.0
 ALL_BYTES = bytes(range(256))
 LABELS: Mapping[str, str] = {"agentrl-run": "conformance"}
 
@@ -58,13 +58,13 @@ async def output(sandbox: Sandbox, command: str) -> str:
 
 async def appears(sandbox: Sandbox, path: str) -> None:
     """Wait until there is something at ``path`` inside. Raises: AssertionError."""
-    result = await run(sandbox, f"for i in $(seq 600); do [ -e {path} ] && exit 0; sleep 0.05; done; exit 1")
+    result = await run(sandbox, f"for i in $(seq 2000); do [ -e {path} ] && exit 0; sleep 0.05; done; exit 1")
     assert result.ok, f"{path} did not appear"
 
 
 async def ends(sandbox: Sandbox, pid: str) -> bool:
-    """Whether process ``pid`` inside is gone, within ten seconds."""
-    script = f"for i in $(seq 200); do kill -0 {pid} 2>/dev/null || exit 0; sleep 0.05; done; exit 1"
+    """Whether process ``pid`` inside is gone, within half a minute."""
+    script = f"for i in $(seq 600); do kill -0 {pid} 2>/dev/null || exit 0; sleep 0.05; done; exit 1"
     return (await run(sandbox, script)).ok
 
 
@@ -110,6 +110,6 @@ async def http_server(routes: Mapping[str, Handler]) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-def dial(host: str, port: int, patience_sec: int = 10) -> str:
+def dial(host: str, port: int, patience_sec: int = 15) -> str:
     """A script that prints what a TCP server says, and nothing if there is none."""
     return f"timeout {patience_sec} bash -c 'cat < /dev/tcp/{host}/{port}' 2>/dev/null"

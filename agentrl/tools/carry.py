@@ -22,7 +22,8 @@ class CarriedPort:
 
     async def start(self, listener: socket.socket) -> None:
         """Serve ``listener``, which lives in the sandbox's network namespace."""
-        self._server = await asyncio.start_server(self._carry, sock=listener)
+        self._server = await asyncio.start_server(self._carry, sock=listener, start_serving=False)
+        await self._server.start_serving()  # whoever is cancelled in here can close it
 
     def close(self) -> None:
         """Stop listening and cut what is open."""

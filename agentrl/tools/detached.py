@@ -132,8 +132,8 @@ async def _persist(ask: Callable[[], Awaitable[ExecResult]], deadline: float) ->
 
 
 def _exit_code(job: _Job, marker: str) -> int:
-    nonce, _, code = marker.strip().partition(" ")
-    if nonce != job.nonce or not code.isdecimal():
+    nonce, _, code = marker.partition(" ")
+    if nonce != job.nonce or not code.endswith("\n") or not code[:-1].isdecimal():
         raise SandboxError("the end marker of a detached command is not ours: something in the sandbox wrote it")
     return int(code)
 

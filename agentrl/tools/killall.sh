@@ -42,13 +42,20 @@ victims() {
                 continue
             fi
             case " $keepers " in *" $parent "*) continue ;; esac
-            if [ -n "$tag" ]; then case " $tree $found " in *" $pid "* | *" $parent "*) ;; *) continue ;; esac; fi
-            found="$found $pid" more=$tag
+            case ${tag:+" $tree $found "} in
+            '' | *" $pid "* | *" $parent "*) found="$found $pid" more=$tag ;;
+            *)
+                # While it becomes another program it has neither environment nor command line: each is looked at twice.
+                line=
+                IFS= read -r line <"/proc/$pid/cmdline"
+                case ${line:+"$seen"} in *" $pid "*) ;; *) seen="$seen$pid " missed=1 ;; esac
+                ;;
+            esac
         done
     done 2>/dev/null
 }
 
-killed=' ' dead=' ' rounds=0
+killed=' ' dead=' ' seen=' ' rounds=0
 while :; do
     victims
     [ -n "$found$missed" ] || break

@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 GRACE_SEC = 5.0
@@ -80,6 +81,12 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
+def _die_with(parent: int) -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before that
+        os._exit(1)
+
+
 def _descendants() -> list[int]:
     """All processes below this one, from /proc."""
     children: dict[int, list[int]] = {}
@@ -132,7 +139,7 @@ def _supervise(pass_fds: Sequence[int], argv: Sequence[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminated)
     child = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, pass_fds=pass_fds, preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        argv, stdin=subprocess.DEVNULL, pass_fds=pass_fds, preexec_fn=partial(_die_with, os.getpid())
     )
     watched = os.pidfd_open(child.pid)
     ready, _, _ = select.select([0, watched], [], [])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +20,6 @@ import torch
 import torch.distributed as dist
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.distributed import distributed_c10d as c10d
-from torch.distributed.rendezvous import rendezvous
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentrl.api import ContextOverflow, EngineError, EngineSpec, SamplingParams, TensorSpec, WeightGroup
@@ -32,12 +30,13 @@ from agentrl_sglang.install import is_installed, venv_path
 from agentrl_sglang.launcher import SGLangLauncher
 from agentrl_sglang.settings import SGLangSettings
 
-CONTEXT = 512
+CONTEXT = 8192  # so long that no reply of this length ends while we are not looking
 LONGEST = CONTEXT - 1  # a prompt leaves room for one token
 VOCAB = 300
 EOS = 0
 PROMPT = [7, 11, 13, 42, 99, 120, 5, 17]
 EXACT = 5e-5
+PATIENCE = timedelta(minutes=10)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,7 +95,7 @@ class Served:
     async def stream(self, **body: Any) -> AsyncIterator[dict[str, Any]]:
         """The events of a streamed generation; checks that it ends as it should."""
         body = {"input_ids": PROMPT, "return_logprob": True, "stream": True, **body}
-        async with self.http.post(f"{self.url}/generate", json=body) as response:
+        async with self.http.post(f"{self.url}/generate", json=body, read_bufsize=1 << 20) as response:
             last = b""
             async for line in response.content:
                 last = line.strip() or last
@@ -107,8 +106,8 @@ class Served:
 
 def launcher(name: str) -> LocalEngine | SGLangLauncher:
     if name == "local":
-        return LocalEngine(LocalEngineSettings(threads=1, slots=4))
-    settings = SGLangSettings(threads=1, kv_tokens=8192)
+        return LocalEngine(LocalEngineSettings(threads=1, slots=4, start_sec=600))
+    settings = SGLangSettings(threads=1, kv_tokens=2 * CONTEXT)
     if not is_installed(venv_path(settings)):
         pytest.fail("SGLang is not installed; run: python -m agentrl_sglang.install")
     return SGLangLauncher(settings)
@@ -124,9 +123,10 @@ async def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     torch.set_num_threads(1)
     first, second = make_model(folder / "first", seed=1), make_model(folder / "second", seed=2)
     running = await launcher(request.param).start(EngineSpec(first, CONTEXT, "float32", 0, folder / "engine.log"))
-    client = SGLangEngine(running.url, timeout_sec=120)
+    client = SGLangEngine(running.url, timeout_sec=600)
     try:
-        async with aiohttp.ClientSession() as http:
+        # Servers close idle connections when they like, and this process does not look while it computes references.
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
             yield Served(running.url, client, http, first, second)
     finally:
         await client.aclose()
@@ -347,7 +347,7 @@ async def test_a_caller_that_gives_up_frees_the_engine(served: Served) -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await served.client.resume()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         await flushed(served)
 
 
@@ -391,11 +391,15 @@ async def test_a_folder_without_weights_is_refused_and_the_old_ones_stay(restore
 
 
 async def test_a_reply_paused_for_an_update_says_which_token_is_whose(restored: Served) -> None:
-    events = restored.stream(sampling_params=LONG)
+    events = restored.stream(rid="paused", sampling_params=LONG)
     await anext(events)
     await restored.client.pause()
     await restored.client.update_weights_from_disk(restored.second, "9")
     await restored.client.resume()
+    new = 0
+    while new < 5:  # the first that come after the change may have been sampled before
+        new += (await anext(events))["meta_info"]["weight_version"] == "9"
+    await restored.client.abort("paused")
     last = [event async for event in events][-1]
     spans, ids = last["meta_info"]["weight_versions"], tuple(last["output_ids"])
     assert [span["version"] for span in spans] == ["default", "9"]
@@ -407,28 +411,28 @@ async def test_a_reply_paused_for_an_update_says_which_token_is_whose(restored: 
     assert_exact(logprobs[change:], reference(restored.second, PROMPT, ids)[change:])
 
 
-def trainer_group(group: WeightGroup) -> dist.ProcessGroup:
+def trainer_group(group: WeightGroup, store: dist.Store) -> dist.ProcessGroup:
     """Rank 0's side, made like SGLang's ``init_custom_process_group``."""
-    timeout = timedelta(seconds=60)
-    store, rank, size = next(rendezvous(f"tcp://{group.address}:{group.port}", 0, group.world_size, timeout=timeout))
-    store.set_timeout(timeout)
-    store = c10d.PrefixStore(group.name, store)
     made, _ = c10d._new_process_group_helper(
-        size, rank, [], c10d.Backend(group.backend), store, group_name=group.name, timeout=timeout
+        group.world_size,
+        0,
+        [],
+        c10d.Backend(group.backend),
+        c10d.PrefixStore(group.name, store),
+        group_name=group.name,
+        timeout=PATIENCE,
     )
-    c10d._world.pg_group_ranks[made] = {i: i for i in range(size)}
+    c10d._world.pg_group_ranks[made] = {i: i for i in range(group.world_size)}
     return made
 
 
 async def test_broadcast_weights_are_served_as_the_new_version(restored: Served) -> None:
     weights = LlamaForCausalLM.from_pretrained(restored.second, dtype=torch.float32).state_dict()
     tensors = {name: tensor.contiguous() for name, tensor in weights.items() if name != "lm_head.weight"}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    group = WeightGroup("contract", "127.0.0.1", port, 2, "gloo")
+    store = dist.TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=PATIENCE, wait_for_workers=False)
+    group = WeightGroup("contract", "127.0.0.1", store.port, 2, "gloo")
     client = restored.client
-    rank_zero, _ = await asyncio.gather(asyncio.to_thread(trainer_group, group), client.join_weight_group(group))
+    rank_zero, _ = await asyncio.gather(asyncio.to_thread(trainer_group, group, store), client.join_weight_group(group))
 
     def send() -> None:
         for tensor in tensors.values():

@@ -32,7 +32,7 @@ from agentrl.testing.scripted_engine import ScriptedEngine
 from agentrl_miles.start import CannotStart, started
 
 HOME = os.environ.get("MILES_HOME", "")
-PATIENCE_SEC = 60
+PATIENCE_SEC = 300
 SIDES = ["stand-in", pytest.param("miles", marks=pytest.mark.skipif(not HOME, reason="MILES_HOME"))]
 
 

@@ -32,7 +32,7 @@ from agentrl_engine_local.settings import LocalEngineSettings
 from agentrl_slime.start import started
 
 HOME = os.environ.get("SLIME_HOME", "")
-PATIENCE_SEC = 60
+PATIENCE_SEC = 300
 
 
 @pytest.fixture(
@@ -142,7 +142,7 @@ def test_slime_finds_the_functions_by_path_every_time():
 
 @pytest.mark.parametrize("agent", ["mini-swe", "terminus-2"])
 async def test_a_step_with_a_real_engine(slime: Surface, launch: Callable, model_dir: Path, tmp_path: Path, agent: str):
-    engine = LocalEngine(LocalEngineSettings(threads=1, slots=2))
+    engine = LocalEngine(LocalEngineSettings(threads=1, slots=2, start_sec=600))
     running = await engine.start(EngineSpec(model_dir, 4000, "float32", 0, tmp_path / "engine.log"))
     try:
         args = launch(running.url, SWE_SANDBOX="local", SWE_AGENT=agent, SWE_MAX_TURNS="2")

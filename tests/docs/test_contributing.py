@@ -59,10 +59,10 @@ async def test_the_sandbox_example_works(plugins):
     backend = plugins.registry.build(plugins.registry.get("sandboxes", "folder"))
     sandbox = await backend.create(None, labels={"run": "r"}, lifetime_sec=60)
     await sandbox.write_file("/work/in.txt", b"one\n")
-    assert (await sandbox.exec("wc -l < in.txt; exit 7", cwd="/work", timeout_sec=30)).exit_code == 7
+    assert (await sandbox.exec("wc -l < in.txt; exit 7", cwd="/work", timeout_sec=60)).exit_code == 7
     assert await sandbox.read_file("/work/in.txt") == b"one\n"
-    assert (await sandbox.exec("cat", stdin=b"x", timeout_sec=30)).stdout == b"x"
-    assert (await sandbox.exec("kill -9 $$", timeout_sec=30)).exit_code == 137
+    assert (await sandbox.exec("cat", stdin=b"x", timeout_sec=60)).stdout == b"x"
+    assert (await sandbox.exec("kill -9 $$", timeout_sec=60)).exit_code == 137
     assert [info.id for info in await backend.list({"run": "r"})] == [sandbox.id]
     await backend.delete(sandbox.id)
     assert await backend.list({}) == []

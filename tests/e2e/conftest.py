@@ -39,6 +39,7 @@ def command(home: Path, model_dir: Path) -> Callable[..., Command]:
             "SWE_TRAIN_DATA": str(data),
             "AGENTRL_MODEL": str(model_dir),
             "AGENTRL_DTYPE": "float32",
+            "AGENTRL_LOCAL_START_SEC": "600",
             "AGENTRL_GROUPS": "2",
             "AGENTRL_GROUP_SIZE": "2",
             "AGENTRL_ITERATIONS": "2",

@@ -13,12 +13,12 @@ from agentrl.testing.scripted_engine import ScriptedEngine
 CODEX = {"SWE_AGENT": "codex", "SWE_CODEX_INSTRUCTIONS": "Repair it.", "SWE_CONTEXT_TOKENS": str(CONTEXT)}
 
 
-def only_row(made, known=frozenset()):
+async def only_row(made, known=frozenset()):
     """The only rollout of the only run that is not ``known``, once ``verify`` has found nothing; and the run's name."""
     [run] = {path.name for path in made.runs.iterdir()} - known
     proof = made.run("verify", run)
     assert proof.code == 0, proof.output
-    assert made.traces() == []
+    await made.gone()
     [row] = rows(made.runs / run / "journal.jsonl")
     return row, run
 
@@ -30,14 +30,14 @@ async def test_it_solves_what_the_model_solves_and_a_model_that_can_do_nothing_e
         scripted = {"AGENTRL_ENGINE": model.url, "SWE_MAX_NEW_TOKENS": "200", "SWE_MAX_TURNS": "5"}
         done = await finish(await made.start("rollout", **scripted))
     assert done.code == 0, done.output
-    row, run = only_row(made)
+    row, run = await only_row(made)
     assert (row["exit_status"], row["reward"], row["agent_end"]) == ("solved", 1.0, "finished")
     assert len(row["samples"]) == 1 and len(row["turns"]) == 2
     assert row["details"]["items"]["command_execution"] == 1
 
     # The image is baked by now; the local engine samples from a random model.
     done = made.run("rollout", SWE_MAX_TURNS="3")
-    row, _ = only_row(made, {run})
+    row, _ = await only_row(made, {run})
     assert row["exit_status"] in ("empty_patch", "turn_budget", "token_budget"), done.output
     assert row["reward"] == 0.0
     trained = sum(end - start for sample in row["samples"] for start, end in sample["spans"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,21 @@ def keys(*typed: str, done: bool = False) -> str:
     return json.dumps({"analysis": "a", "plan": "p", "commands": commands, "task_complete": done})
 
 
+def typing(speller: Speller) -> Callable[[list[int], int], list[int]]:
+    """A script like :func:`repair.saying` for terminus-2: it is done when the terminal shows that the repair was made."""
+
+    def script(prompt: list[int], _number: int) -> list[int]:
+        text = speller.text(prompt)
+        typed = keys("") if FIX in text else keys(f"{FIX}; echo repa''ired\n")
+        return speller.ids(keys(done=True) if "repaired" in text else typed)
+
+    return script
+
+
 CLAUDE = [call("Bash", command=FIX, description="Repair it"), "Done."]
 AGENTS = {
     "mini-swe": ([bash(FIX), SUBMIT], {"SWE_MINI_DEMONSTRATION": "false"}),
-    "terminus-2": ([keys(f"{FIX}\n"), keys(done=True), keys(done=True)], {}),
+    "terminus-2": ([], {"SWE_MAX_TURNS": "50"}),
     "claude-code": (CLAUDE, {"SWE_CLAUDE_SIMPLE": "1"}),
     # Then a container has nothing but its own loopback, where nobody of ours listens.
     "claude-code by relay": (
@@ -64,8 +76,9 @@ def containers(variables: dict[str, str], run: Path) -> list[str]:
 @pytest.mark.parametrize("agent", AGENTS)
 async def test_a_task_of_the_examples_is_solved_in_containers(command, model_dir, task, variables, agent):
     replies, more = AGENTS[agent]
-    async with ScriptedEngine(saying(Speller(model_dir), replies)) as model:
-        made = command([task], **variables, **more, SWE_AGENT=agent.split()[0], AGENTRL_ENGINE=model.url)
+    speller = Speller(model_dir)
+    async with ScriptedEngine(saying(speller, replies) if replies else typing(speller)) as model:
+        made = command([task], **{**variables, **more}, SWE_AGENT=agent.split()[0], AGENTRL_ENGINE=model.url)
         done = await finish(await made.start("rollout"))
     assert done.code == 0, done.output
     [run] = made.runs.iterdir()
@@ -73,7 +86,7 @@ async def test_a_task_of_the_examples_is_solved_in_containers(command, model_dir
     [rollout] = rows(run / "journal.jsonl")
     assert (rollout["exit_status"], rollout["reward"]) == ("solved", 1.0), rollout
     assert containers(variables, run) == []
-    assert made.traces() == []
+    await made.gone()
 
 
 @pytest.mark.slow

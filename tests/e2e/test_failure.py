@@ -20,14 +20,14 @@ SMALL = {
 }
 
 
-def test_an_engine_that_is_not_there_is_said_so(command: Callable[..., Command]):
+async def test_an_engine_that_is_not_there_is_said_so(command: Callable[..., Command]):
     made = command([repair_row()], **SMALL, AGENTRL_ENGINE="http://127.0.0.1:9")
     done = made.run("train", "--name", "deaf")
     assert done.code == 1
     assert "failed: cannot connect to the engine at http://127.0.0.1:9" in done.output
     assert "go on with: agentrl train --resume deaf" in done.output
     assert "Traceback" not in done.output
-    assert made.traces() == []
+    await made.gone()
 
 
 async def test_a_run_that_an_outage_ended_goes_on_after_it(command, model_dir):

@@ -18,7 +18,7 @@ from tiny_model import Speller
 
 from agentrl.testing.scripted_engine import ScriptedEngine
 
-PATIENCE_SEC = 120
+PATIENCE_SEC = 600
 INTERRUPTED = 130
 GROUPS, SIZE, ITERATIONS = 2, 2, 2
 
@@ -37,8 +37,7 @@ class Stage:
 
     def sandboxes(self) -> list[str]:
         """Machines of which there are files."""
-        folder = self.command.home / "local" / "sandboxes"
-        return [path.name for path in folder.iterdir()] if folder.exists() else []
+        return [path.name for path in (self.command.home / "local" / "sandboxes").glob("local-*")]
 
     async def train(self, *words: str) -> Result:
         """To the end."""
@@ -140,7 +139,8 @@ async def test_a_run_that_is_ended_at_every_step_comes_to_its_end(stage, endings
                     assert program in alive, "the search for traces would not find one"
             await interrupt(s, process, ending)
             assert journal.exists() == (step != "start")
-            assert not before or journal.read_bytes().startswith(before)
+            # The last line may have been cut: then it is dropped.
+            assert not before or journal.read_bytes().startswith(before.rpartition(b"\n")[0])
         done = await s.train("--resume", "it")
         assert done.code == 0, done.output
         check_whole(s)
@@ -154,10 +154,13 @@ async def test_gc_removes_what_a_killed_run_left_behind(stage):
         await interrupt(s, process, KILL)
         left = s.sandboxes()
         assert left
-        assert f"{len(left)} found" in s.command.run("gc", "--run", "it", "--dry-run").output
+        listed = s.command.run("gc", "--run", "it", "--dry-run")
+        assert [name for name in left if name not in listed.output] == []
         assert s.sandboxes() == left
-        assert f"{len(left)} deleted" in s.command.run("gc", "--run", "it").output
+        deleted = s.command.run("gc", "--run", "it")
+        assert deleted.code == 0, deleted.output
         assert s.sandboxes() == []
+        assert "0 found" in s.command.run("gc", "--run", "it", "--dry-run").output
 
 
 async def test_a_second_process_on_the_same_run_is_refused(stage):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command import Command, finish, rows
-from repair import repair_row, saying
+from repair import ASSISTANT, repair_row
 from tiny_model import Speller
 
 from agentrl.testing.scripted_engine import ScriptedEngine
@@ -35,7 +36,7 @@ def coin(**more: str) -> dict[str, str]:
     return {"AGENTRL_PLUGINS": "coin_plugin", "SWE_TRAIN_PROTOCOL": "coin", **more}
 
 
-def check_files(command: Command, run: Path, *, iterations: int) -> list[dict]:
+async def check_files(command: Command, run: Path, *, iterations: int) -> list[dict]:
     """What every finished run must have left; its metrics."""
     metrics = rows(run / "metrics.jsonl")
     assert [row["iteration"] for row in metrics] == list(range(iterations))
@@ -52,7 +53,7 @@ def check_files(command: Command, run: Path, *, iterations: int) -> list[dict]:
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
     proof = command.run("verify", run.name)
     assert proof.code == 0, proof.output
-    assert command.traces() == []
+    await command.gone()
     return metrics
 
 
@@ -75,47 +76,60 @@ def check_real_training(run: Path, metrics: list[dict], model_dir: Path) -> None
 
 
 @pytest.mark.slow
-def test_the_main_job_with_the_real_trainer_and_the_local_engine(command, model_dir):
+async def test_the_main_job_with_the_real_trainer_and_the_local_engine(command, model_dir):
     real = {"AGENTRL_LEARNING_RATE": "1e-3", "AGENTRL_LOCAL_THREADS": "1", "AGENTRL_TRAINER_THREADS": "1"}
     made = command(COINS, **coin(**real))
     done = made.run("train", "--name", "main")
     assert done.code == 0, done.output
     run = made.runs / "main"
-    metrics = check_files(made, run, iterations=2)
+    metrics = await check_files(made, run, iterations=2)
     assert [row["reward_by_level"] for row in metrics] == [{"level-1": 0.5, "level-2": 0.5}] * 2
     check_real_training(run, metrics, model_dir)
     plan = json.loads((run / "plan.json").read_text())
     assert plan["parts"]["grader"] == ["coin (AGENTRL_PLUGINS)"]
 
 
-def keys(*lines: str, done: bool = False) -> str:
+def keys(text: str = "", *, wait_sec: float = 0.0, done: bool = False) -> str:
     """A reply as terminus-2 wants it."""
-    commands = [{"keystrokes": line + "\n", "duration": 0.3} for line in lines]
+    commands = [{"keystrokes": text, "duration": wait_sec}]
     return json.dumps({"analysis": "a", "plan": "p", "commands": commands, "task_complete": done})
 
 
+def mending(speller: Speller) -> Callable[[list[int], int], list[int]]:
+    """A script that types the repair, and says that it is done once the terminal shows that it is."""
+
+    def script(prompt: list[int], _number: int) -> list[int]:
+        said = speller.text(prompt)
+        if ASSISTANT not in said.removesuffix(ASSISTANT):
+            return speller.ids(keys("echo fixed > state.txt; cat state.txt\n", wait_sec=0.3))
+        done = "\nfixed\n" in said
+        return speller.ids(keys(done=done, wait_sec=0.0 if done else 5.0))
+
+    return script
+
+
 async def test_another_agent_and_an_engine_that_runs_already(command, model_dir):
-    replies = [keys("echo fixed > state.txt"), keys(done=True)]
-    async with ScriptedEngine(saying(Speller(model_dir), replies), version="old") as model:
+    async with ScriptedEngine(mending(Speller(model_dir)), version="old") as model:
         variables = {
             "SWE_AGENT": "Terminus_2",
             "AGENTRL_ENGINE": model.url,
             "AGENTRL_TRAINER": "plain",
             "AGENTRL_PLUGINS": "gated_plugin",
             "SWE_MAX_NEW_TOKENS": "200",
-            "SWE_MAX_TURNS": "5",
+            "SWE_MAX_TURNS": "0",
             "SWE_CONTEXT_TOKENS": "4000",
         }
         made = command([repair_row("one"), repair_row("two", level="level-2")], **variables)
         done = await finish(await made.start("train", "--name", "scripted"))
     assert done.code == 0, done.output
     run = made.runs / "scripted"
-    metrics = check_files(made, run, iterations=2)
+    metrics = await check_files(made, run, iterations=2)
     assert [row["reward_by_level"] for row in metrics] == [{"level-1": 1.0, "level-2": 1.0}] * 2
     assert [update["weight_version"] for update in model.updates] == ["0", "1", "2"]
     for row in rows(run / "journal.jsonl"):
         assert row["exit_status"] == "solved"
-        assert [turn["weight_version"] for turn in row["turns"]] == [str(row["iteration"])] * 3
+        assert {turn["weight_version"] for turn in row["turns"]} == {str(row["iteration"])}
+        assert len(row["turns"]) >= 3
         # One conversation that only grew is one sample, whatever the agent did in between.
         assert len(row["samples"]) == 1
     assert "logprob_abs_diff" not in metrics[0]
@@ -123,7 +137,7 @@ async def test_another_agent_and_an_engine_that_runs_already(command, model_dir)
 
 @pytest.mark.slow
 @pytest.mark.sglang
-def test_the_main_job_with_a_real_sglang_server(command, model_dir):
+async def test_the_main_job_with_a_real_sglang_server(command, model_dir):
     venv = venv_path(SGLangSettings())
     if not is_installed(venv):
         pytest.fail(f"there is no SGLang in {venv}; run: python -m agentrl_sglang.install")
@@ -139,4 +153,4 @@ def test_the_main_job_with_a_real_sglang_server(command, model_dir):
     done = made.run("train", "--name", "sglang")
     assert done.code == 0, done.output
     run = made.runs / "sglang"
-    check_real_training(run, check_files(made, run, iterations=2), model_dir)
+    check_real_training(run, await check_files(made, run, iterations=2), model_dir)

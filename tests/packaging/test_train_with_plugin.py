@@ -36,6 +36,7 @@ def test_an_installed_grader_rewards_a_training_run(installed, tmp_path):
         AGENTRL_GROUPS="2",
         AGENTRL_GROUP_SIZE=str(SIZE),
         AGENTRL_LOCAL_THREADS="1",
+        AGENTRL_LOCAL_START_SEC="600",
         AGENTRL_TRAINER_THREADS="1",
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutting_relay import CuttingRelay
+from reserved import reserved_port
 from tiny_model import Speller
 
 from agentrl.api import Dialect, Harness, HarnessJob, HarnessResult, Resources, Sandbox, SandboxSpec
@@ -97,7 +98,7 @@ class Rig:
 
     async def shell(self, command: str) -> str:
         """What a command in the work folder prints."""
-        return (await self.sandbox.exec(command, cwd=WORKDIR, timeout_sec=60)).stdout.decode()
+        return (await self.sandbox.exec(command, cwd=WORKDIR, timeout_sec=600)).stdout.decode()
 
     def job(self, problem: str, **more: Any) -> HarnessJob:
         """An assignment."""
@@ -109,8 +110,8 @@ class Rig:
             "api_key": self.session.token,
             "model": "tiny",
             "max_turns": 0,
-            "time_budget_sec": 120.0,
-            "turn_timeout_sec": 60.0,
+            "time_budget_sec": 600.0,
+            "turn_timeout_sec": 120.0,
             "context_tokens": 100_000,
         }
         return HarnessJob(**{**values, **more})
@@ -136,10 +137,11 @@ async def open_rig(
 ) -> Rig:
     """Everything started, to be closed with ``stack``. ``machines``: where sandboxes and baked images lie; ``options``: the gateway's."""
     speller, recorder = Speller(model_dir), Recorder(dialect)
-    engine = await stack.enter_async_context(ScriptedEngine(Actor(speller, said)))
+    port = stack.enter_context(reserved_port())  # nobody else's once the engine is gone
+    engine = await stack.enter_async_context(ScriptedEngine(Actor(speller, said), port=port))
     client = SGLangEngine(engine.url, timeout_sec=300)
     stack.push_async_callback(client.aclose)
-    values = {"context_tokens": 100_000, "turn_timeout_sec": 60.0, "sampling": SamplingPolicy(max_new_tokens=4096)}
+    values = {"context_tokens": 100_000, "turn_timeout_sec": 120.0, "sampling": SamplingPolicy(max_new_tokens=4096)}
     gateway = Gateway(codec=load_codec(model_dir), engine=client, dialects=(recorder,), **{**values, **options})
     await gateway.start()
     stack.push_async_callback(gateway.aclose)
@@ -147,7 +149,7 @@ async def open_rig(
     backend = LocalBackend(LocalSettings(state_dir=str(machines)))
     stack.push_async_callback(backend.aclose)
     spec = SandboxSpec(image=await backend.prepare(None, Resources(), harness.layers()), reach=(relay.port,))
-    sandbox = await backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=600)
+    sandbox = await backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=3600)
     await sandbox.write_file(f"{WORKDIR}/start.txt", b"broken\n")
     session = gateway.open_session("r1", Budgets(**(budgets or {})))
     return Rig(gateway, engine, relay, session, sandbox, speller, recorder.bodies)

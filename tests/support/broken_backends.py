@@ -111,9 +111,13 @@ def runs_twice(broken: BrokenBackend) -> None:
 
 
 def runs_on(broken: BrokenBackend) -> None:
-    """A cancelled caller leaves the command running."""
+    """A cancelled caller leaves the command running, which is seen however slow it is."""
 
     async def run(real, command, **options):
+        if isinstance(command, str):
+            command = command.replace("ls /tmp/late", "until ls /tmp/late; do sleep 0.02; done").replace(
+                "600);", "20);"
+            )
         return await asyncio.shield(asyncio.ensure_future(real.exec(command, **options)))
 
     broken.exec = run
@@ -143,7 +147,9 @@ def trusts_a_file(broken: BrokenBackend) -> None:
     async def run(real, command, **options):
         if not isinstance(command, str) or "exit 3" not in command:
             return await real.exec(command, **options)
-        result = await real.exec(f"({command}); echo $? > /tmp/code; sleep 0.5; cat /tmp/code", **options)
+        meddled = "until grep -q 0 /tmp/code; do sleep 0.02; done"
+        waiting = f"({command}); echo $? > /tmp/code; {meddled}; cat /tmp/code"
+        result = await real.exec(waiting, **{**options, "timeout_sec": 100})
         if result.timed_out:
             return result
         *out, code = result.stdout.splitlines() or [b""]

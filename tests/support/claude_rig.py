@@ -110,8 +110,8 @@ class Rig:
             "api_key": self.session.token,
             "model": "tiny",
             "max_turns": 0,
-            "time_budget_sec": 120.0,
-            "turn_timeout_sec": 60.0,
+            "time_budget_sec": 600.0,
+            "turn_timeout_sec": 120.0,
             "context_tokens": 100_000,
         }
         return HarnessJob(**{**values, **more})
@@ -130,7 +130,7 @@ class Rig:
 
     async def shell(self, command: str) -> str:
         """What a command in the work folder prints."""
-        return (await self.sandbox.exec(command, cwd=WORKDIR, timeout_sec=60)).stdout.decode()
+        return (await self.sandbox.exec(command, cwd=WORKDIR, timeout_sec=600)).stdout.decode()
 
 
 def _graded(trajectory: Trajectory, samples: tuple[Sample, ...]) -> Rollout:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 SUPPORT = Path(__file__).parent
-GONE_SEC = 20.0
-"""How long what a killed run started may take to end: a leash gives its program five seconds to end by itself."""
+GONE_SEC = 120.0
+"""When to give up waiting for the end of what a run started: killed, that takes a moment, and a leash gives its program five seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,24 +45,25 @@ class CuttingRelay:
         task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        up = asyncio.create_task(_pump(reader, back))
-        down = asyncio.create_task(self._answer(there, writer))
+        ends, ways = [writer], []
         try:
-            await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+            ends.append(back)
+            ways = [asyncio.create_task(way) for way in (_pump(reader, back), self._answer(there, writer))]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (up, down):
+            for task in ways:
                 task.cancel()
-            for end in (writer, back):
+            for end in ends:
                 end.transport.abort()
-            await asyncio.gather(up, down, writer.wait_closed(), back.wait_closed(), return_exceptions=True)
+            await asyncio.gather(*ways, *(end.wait_closed() for end in ends), return_exceptions=True)
 
     async def _answer(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await there.read(1 << 20):
             if b"text/event-stream" in data and self._cuts:
                 behind, until = self._cuts.popleft()
-                while behind not in data:
-                    data += await there.read(1 << 20)
+                while behind not in data and (more := await there.read(1 << 20)):
+                    data += more
                 writer.write(data[: data.index(behind) + len(behind)] if behind else b"")
                 await writer.drain()
                 if until is not None:

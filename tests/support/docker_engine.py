@@ -85,8 +85,10 @@ def _owner(config: pytest.Config) -> int:
 
 
 def _home(config: pytest.Config) -> Path:
-    """Short, for a socket lies in it."""
-    return Path(tempfile.gettempdir(), f"agentrl-engine-{_owner(config)}")
+    """Short, for a socket lies in it; not that of an earlier run, which may have been killed, with the same number."""
+    owner = _owner(config)
+    began = Path(f"/proc/{owner}/stat").read_text().rpartition(")")[2].split()[19]
+    return Path(tempfile.gettempdir(), f"agentrl-engine-{owner}-{began}")
 
 
 @contextmanager
@@ -114,5 +116,5 @@ def derive(host: str, name: str, *changes: str) -> str:
 
 async def said(sandbox: Sandbox, command: str, **options: Any) -> str:
     """Both streams of ``command``."""
-    result = await sandbox.exec(command, timeout_sec=60, **options)
+    result = await sandbox.exec(command, timeout_sec=180, **options)
     return (result.stdout + result.stderr).decode().strip()

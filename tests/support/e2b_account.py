@@ -10,6 +10,6 @@ def settings_for(server, **others):
         api_key=server.api_key,
         api_url=server.url,
         sandbox_url=server.url,
-        request_sec=others.pop("request_sec", 10),
+        request_sec=others.pop("request_sec", 60),
         **others,
     )

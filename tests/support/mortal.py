@@ -10,29 +10,34 @@ async def die(sandbox):
 
 
 class Mortal:
-    """A sandbox that ``misfortune`` befalls before its ``last``-th call. ``calls`` counts them."""
+    """A sandbox that ``misfortune`` befalls before its ``last``-th call. ``calls`` counts them, but not how often one is repeated."""
 
     def __init__(self, sandbox, last=None, misfortune=die):
         self._sandbox, self._last, self._misfortune, self.calls = sandbox, last, misfortune, 0
+        self._previous = None
 
     def __getattr__(self, name):
         return getattr(self._sandbox, name)
 
-    async def _count(self):
+    async def _count(self, *call):
+        # Looking whether something has ended takes one look or many.
+        if call == self._previous:
+            return
+        self._previous = call
         self.calls += 1
         if self.calls == self._last:
             await self._misfortune(self._sandbox)
 
     async def exec(self, *args, **options):
-        await self._count()
+        await self._count("exec", *args)
         return await self._sandbox.exec(*args, **options)
 
     async def write_file(self, *args, **options):
-        await self._count()
+        await self._count("write", *args)
         return await self._sandbox.write_file(*args, **options)
 
     async def read_file(self, *args, **options):
-        await self._count()
+        await self._count("read", *args)
         return await self._sandbox.read_file(*args, **options)
 
 

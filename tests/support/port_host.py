@@ -14,13 +14,14 @@ class PortHost:
     """Async context manager. ``url`` leads to the port that was asked for last.
 
     ``refuse``: answer so instead (a status line). ``budget()``: bytes after which a connection is cut, None: never.
-    ``mute``: connections stay open and nothing passes. ``visits`` counts connections that were let through.
+    ``mute``: connections stay open and nothing passes. ``visits`` counts connections that were let through, ``answers`` what came
+    back on them, piece by piece.
     """
 
     def __init__(self) -> None:
         self.refuse = b""
         self.mute = False
-        self.visits = self.cuts = 0
+        self.visits = self.cuts = self.answers = 0
         self.visited = asyncio.Condition()
         self._target = 0
         self._serving: set[asyncio.Task[None]] = set()
@@ -79,7 +80,8 @@ class PortHost:
             self.visits += 1
             self.visited.notify_all()
         left = [self.budget()]
-        pumps = [asyncio.ensure_future(self._pump(*way, left)) for way in ((reader, back), (there, writer))]
+        ways = self._pump(reader, back, left), self._pump(there, writer, left, answers=1)
+        pumps = [asyncio.ensure_future(way) for way in ways]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -89,7 +91,9 @@ class PortHost:
             self.cuts += 1
             await asyncio.gather(*pumps, return_exceptions=True)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: list[Any]) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: list[Any], *, answers: int = 0
+    ) -> None:
         """Copy in pieces of odd sizes until the end, or until what is left for both directions is used up."""
         while data := await reader.read(4001):
             if left[0] is not None:
@@ -98,8 +102,11 @@ class PortHost:
             if not self.mute:
                 writer.write(data)
                 await writer.drain()
+                self.answers += answers
             if left[0] == 0:
                 return
+        while self.mute:
+            await asyncio.sleep(0.01)
 
 
 class Ported:

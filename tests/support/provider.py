@@ -125,7 +125,7 @@ class Provider:
         return "+".join([image or "", *(layer.name for layer in layers)])
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
     """Let others run until it holds."""
     async with asyncio.timeout(seconds):
         while not condition():
@@ -142,12 +142,13 @@ def stuck() -> Provider:
 
 
 def slow() -> Provider:
-    """``SWE_SANDBOX=provider:slow``: no deletion ever comes to its end."""
+    """``SWE_SANDBOX=provider:slow``: neither a deletion nor its own end ever comes to an end."""
     provider = Provider()
 
-    async def never(sandbox_id):
-        print("deleting", sandbox_id, flush=True)
+    async def never(*deleting):
+        if deleting:
+            print("deleting", *deleting, flush=True)
         await asyncio.Event().wait()
 
-    provider.delete = never
+    provider.delete = provider.aclose = never
     return provider

@@ -101,6 +101,15 @@ async def test_abort_all_ends_what_runs_and_what_waits(environ: dict[str, str], 
     assert again.reward == 1.0
 
 
+async def test_abort_all_ends_what_has_only_just_been_asked_for(environ: dict[str, str], engine: ScriptedEngine):
+    async with open_rollouts({}, name="test", environ=environ) as rollouts:
+        running = asyncio.create_task(rollouts.run(repair_row(), RolloutId(0, 0, 0)))
+        await asyncio.sleep(0)
+        assert await rollouts.abort_all() == 1
+        assert (await running).exit_status is ExitStatus.CANCELLED
+    assert engine.calls == []
+
+
 async def test_a_cancelled_caller_takes_its_rollout_along(environ: dict[str, str], engine: ScriptedEngine):
     engine.held = asyncio.Event()
     async with open_rollouts({}, name="test", environ=environ) as rollouts:

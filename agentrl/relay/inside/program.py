@@ -133,7 +133,7 @@ class Program:
 async def serve(folder: Path, port: int, websocket: bool, token: bytes) -> None:
     """Listen, say where, and serve until the host says goodbye. Raises: OSError."""
     program = Program(token)
-    agents = await asyncio.start_server(program.serve_agent, "127.0.0.1", port, backlog=256)
+    agents = await _listen(program, port)
     where = {"port": agents.sockets[0].getsockname()[1], "websocket": 0}
     # A name that no file has: it stays whatever becomes of the folder, and nobody outside this machine can use it.
     await asyncio.start_unix_server(program.serve_exchange, "\0" + folder.name, backlog=64)
@@ -142,6 +142,18 @@ async def serve(folder: Path, port: int, websocket: bool, token: bytes) -> None:
         where["websocket"] = host.sockets[0].getsockname()[1]
     _write(folder, where)
     await program.over
+
+
+async def _listen(program: Program, port: int) -> "Any":
+    """For agents. Whoever had ``port`` before may be about to end. Raises: OSError."""
+    deadline = time.monotonic() + READY_SEC / 2
+    while True:
+        try:
+            return await asyncio.start_server(program.serve_agent, "127.0.0.1", port, backlog=256)
+        except OSError:
+            if not port or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.02)
 
 
 def _write(folder: Path, where: "dict[str, Any]") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -27,6 +26,7 @@ from agentrl.testing.loopback_daytona.machine import Machine
 from agentrl.testing.loopback_daytona.preview import Previews
 from agentrl.testing.loopback_daytona.shapes import DaytonaWords, Refused, Snapshot, refusal
 from agentrl.testing.loopback_daytona.toolbox import Toolbox
+from agentrl.testing.ports import bound
 
 BODY_CAP = 1 << 40
 _PRIMITIVES: tuple[tuple[str, str, Primitive], ...] = (
@@ -55,8 +55,8 @@ class LoopbackDaytona:
             backend = DaytonaBackend(DaytonaSettings(api_url=server.url, api_key=server.api_key))
 
     ``requests``: what was asked for, in order, as method and route. ``minute_sec``: how long the provider's minute takes, so
-    that its clocks can be tested; ``machine_limit``: how many machines the quota allows; ``page_size``: of lists;
-    ``build_sec``: how long a snapshot takes to build; ``events``: whether there is Socket.IO.
+    that its clocks can be tested, also changed while machines run; ``machine_limit``: how many machines the quota allows;
+    ``page_size``: of lists; ``build_sec``: how long a snapshot takes to build; ``events``: whether there is Socket.IO.
     """
 
     def __init__(
@@ -80,7 +80,6 @@ class LoopbackDaytona:
         )
         self._events = Events(self.api_key) if events else None
         self._folder: Path | None = None
-        self._port = 0
         self._site: web.SockSite | None = None
 
     @property
@@ -97,6 +96,15 @@ class LoopbackDaytona:
     def created(self) -> Sequence[Machine]:
         """All machines that ever were."""
         return [*self._account.graveyard.values(), *self._account.machines.values()]
+
+    @property
+    def minute_sec(self) -> float:
+        """How long the provider's minute takes from now on."""
+        return self._account.minute_sec
+
+    @minute_sec.setter
+    def minute_sec(self, seconds: float) -> None:
+        self._account.minute_sec = seconds
 
     def environment(self) -> dict[str, str]:
         """The variables that lead the SDK here."""
@@ -127,6 +135,8 @@ class LoopbackDaytona:
         toolbox = Toolbox(self._account)
         self._app_routes(app, toolbox)
         await self._runner.setup()
+        self._kept = bound()
+        self.origin = self._control.origin = f"http://127.0.0.1:{self._kept.getsockname()[1]}"
         await self._listen()
         self._account.begin()
         return self
@@ -137,6 +147,7 @@ class LoopbackDaytona:
         await self._account.aclose()
         await self._previews.aclose()
         await self._runner.cleanup()
+        self._kept.close()
         if self._folder is not None:
             await asyncio.to_thread(remove_tree, self._folder)
 
@@ -169,13 +180,8 @@ class LoopbackDaytona:
     # ------------------------------------------------------------------------------------------------------ the parts
 
     async def _listen(self) -> None:
-        """At a port that stays the same."""
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", self._port))
-        self._port = sock.getsockname()[1]
-        self.origin = self._control.origin = f"http://127.0.0.1:{self._port}"
-        self._site = web.SockSite(self._runner, sock, backlog=1024)
+        """At the port that is kept for us."""
+        self._site = web.SockSite(self._runner, bound(self._kept.getsockname()[1]), backlog=1024)
         await self._site.start()
 
     def _app_routes(self, app: web.Application, toolbox: Toolbox) -> None:

@@ -177,10 +177,13 @@ async def _pour(machine: Machine, data: bytes, script: str) -> None:
         ["sh", "-c", script], env=machine.environment(), user=machine.inside, stdin=True
     )
     assert process.stdin is not None, "it was started with stdin"
-    process.stdin.write(data)
-    await process.stdin.drain()
-    process.stdin.close()
-    await process.output()
+    try:
+        process.stdin.write(data)
+        await process.stdin.drain()
+        process.stdin.close()
+        await process.output()
+    finally:
+        process.close()
 
 
 def _parted(log: bytes) -> tuple[str, str, str]:

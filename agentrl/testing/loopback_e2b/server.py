@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from agentrl.testing.loopback_e2b.control import PRIMITIVES, Control
 from agentrl.testing.loopback_e2b.envd import Envd
 from agentrl.testing.loopback_e2b.errors import ApiError, Words
 from agentrl.testing.loopback_e2b.machines import Machine
+from agentrl.testing.ports import bound
 
 _ANY_SIZE = 1 << 40
 
@@ -42,7 +42,6 @@ class LoopbackE2B:
         self.folder = Path(tempfile.mkdtemp(prefix="agentrl-e2b-"))
         self.host = Host(self.folder / "guests")
         self.builder = Builder(self.host, self.folder, self.faults)
-        self._port = 0
         self._runner: web.AppRunner | None = None
         self._site: web.SockSite | None = None
 
@@ -57,6 +56,8 @@ class LoopbackE2B:
         app.add_routes(self._control.routes())
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
+        self._kept = bound()
+        self.url = f"http://127.0.0.1:{self._kept.getsockname()[1]}"
         await self._listen()
         return self
 
@@ -67,6 +68,7 @@ class LoopbackE2B:
         await self.builder.aclose()
         if self._runner is not None:
             await self._runner.cleanup()
+        self._kept.close()
         await self.host.aclose()
         await asyncio.to_thread(remove_tree, self.folder)
 
@@ -97,13 +99,8 @@ class LoopbackE2B:
         self.machines.pop(machine.id, None)
 
     async def _listen(self) -> None:
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", self._port))
-        self._port = sock.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self._port}"
         assert self._runner is not None
-        self._site = web.SockSite(self._runner, sock, backlog=1024)
+        self._site = web.SockSite(self._runner, bound(self._kept.getsockname()[1]), backlog=1024)
         await self._site.start()
 
     # --------------------------------------------------------------------------------------------- every request

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from agentrl.api import SandboxError
@@ -31,23 +32,26 @@ class OwnerLoop:
     ) -> T:
         """Await ``work`` over there. If we are cancelled, so is it, and we leave when it has ended; what it made all the same
         goes to ``undo``. Raises: what ``work`` raises; SandboxError when the loop was stopped meanwhile."""
-        owner = self._started()
-        if owner is asyncio.get_running_loop():
-            return await work
         outcome: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
 
         def begin() -> None:
-            tasks.append(owner.create_task(work))
+            tasks.append(asyncio.get_running_loop().create_task(work))
             tasks[0].add_done_callback(lambda task: _settle(task, outcome))
 
-        owner.call_soon_threadsafe(begin)
+        with self._lock:  # against a stop in between: what is given to a loop that has ended is never begun
+            owner = self._started()
+            if owner is not asyncio.get_running_loop():
+                owner.call_soon_threadsafe(begin)
+        if owner is asyncio.get_running_loop():
+            return await work
         waiter = asyncio.wrap_future(outcome)
         try:
             return await asyncio.shield(waiter)
         except asyncio.CancelledError:
             if not waiter.done():
-                owner.call_soon_threadsafe(lambda: tasks[0].cancel())
+                with suppress(RuntimeError):  # the loop was stopped meanwhile, and has ended the work
+                    owner.call_soon_threadsafe(lambda: tasks[0].cancel())
                 await _ended(waiter)
             if waiter.exception() is None and undo is not None:
                 await asyncio.shield(self.run(undo(waiter.result())))
@@ -57,19 +61,19 @@ class OwnerLoop:
         """Cancel what still runs there, and end the thread."""
         with self._lock:
             running, self._running = self._running, None
+            if running is not None:
+                running[0].call_soon_threadsafe(running[0].stop)
         if running is not None:
-            loop, thread = running
-            loop.call_soon_threadsafe(loop.stop)
-            await asyncio.to_thread(thread.join)
+            await asyncio.to_thread(running[1].join)
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._running is None:
-                ready: Future[asyncio.AbstractEventLoop] = Future()
-                thread = threading.Thread(target=_main, args=(ready,), name=self._name, daemon=True)
-                thread.start()
-                self._running = ready.result(), thread
-            return self._running[0]
+        """Its loop; to be called under the lock."""
+        if self._running is None:
+            ready: Future[asyncio.AbstractEventLoop] = Future()
+            thread = threading.Thread(target=_main, args=(ready,), name=self._name, daemon=True)
+            thread.start()
+            self._running = ready.result(), thread
+        return self._running[0]
 
 
 def _main(ready: Future[asyncio.AbstractEventLoop]) -> None:

@@ -102,9 +102,10 @@ class Snapshots:
         if sandbox is None:
             return
         try:
-            for layer in layers:
-                await _bake(sandbox, layer)
-            await sandbox.capture(name, within_sec=BUILD_SEC)
+            if not await self._exists(name):  # somebody may have baked it between our last look and our claim
+                for layer in layers:
+                    await _bake(sandbox, layer)
+                await sandbox.capture(name, within_sec=BUILD_SEC)
         finally:
             await asyncio.shield(_closed(sandbox))
 

@@ -61,6 +61,8 @@ class Images:
         await asyncio.shield(self._pulling[image])
 
     async def _fetch(self, image: str) -> None:
+        if await self.find(image) is not None:  # another pull has ended since our caller looked
+            return
         with speaking(f"pulling {image}"):
             async with asyncio.timeout(PULL_SEC):
                 try:

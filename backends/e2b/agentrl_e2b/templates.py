@@ -15,8 +15,8 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -31,6 +31,7 @@ from agentrl_e2b.sdk import Sdk
 PREFIX = "agentrl-"
 _POLL_SEC = 2.0
 _LOCK_POLL_SEC = 0.05
+_TELL_SEC = 1.0
 _TEMPLATE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 State = Literal["ready", "building", "failed", "absent"]
 
@@ -159,6 +160,7 @@ class Worker:
         self._sdk, self._recipe, self._build_sec, self._from_template = sdk, recipe, build_sec, from_template
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def work(self) -> None:
         """Build and wait. Raises: SandboxError, what a layer's functions raise."""
@@ -166,6 +168,8 @@ class Worker:
             with tempfile.TemporaryDirectory(prefix="agentrl-e2b-") as folder:
                 copies = _lay_out(Path(folder), self._recipe.layers)
                 self._task = self._loop.create_task(self._build(Path(folder), copies))
+                if self._stopped:  # while the files were fetched
+                    self._task.cancel()
                 self._loop.run_until_complete(self._task)
         except asyncio.CancelledError:
             raise SandboxTransient(f"nobody waits for the template {self._recipe.name} any more") from None
@@ -174,8 +178,10 @@ class Worker:
 
     def stop(self) -> None:
         """From another thread."""
+        self._stopped = True
         if self._task is not None:
-            self._loop.call_soon_threadsafe(self._task.cancel)
+            with suppress(RuntimeError):  # it has just ended by itself
+                self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def _build(self, folder: Path, copies: Sequence[Sequence[tuple[str, str]]]) -> None:
         recipe = self._recipe
@@ -190,11 +196,27 @@ class Worker:
         limits = {"cpu_count": recipe.cpus, "memory_mb": recipe.memory_mb}
         given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
         try:
-            async with asyncio.timeout(self._build_sec):
-                with translated(f"building {recipe.name} of {base}", repeatable=True):
-                    await self._sdk.templates.build(template, alias=recipe.name, **given, **self._sdk.options())
+            await _within(self._build_sec, self._send(template, base, given))
         except TimeoutError:
             raise SandboxTransient(f"{recipe.name} was not built within {self._build_sec:.0f} s") from None
+
+    async def _send(self, template: Any, base: str, limits: Mapping[str, Any]) -> None:
+        name = self._recipe.name
+        with translated(f"building {name} of {base}", repeatable=True):
+            await self._sdk.templates.build(template, alias=name, **limits, **self._sdk.options())
+
+
+async def _within(limit_sec: float, work: Coroutine[Any, Any, object]) -> None:
+    """Await ``work``, which may take a cancellation for a failed request and go on: it is told until it ends. Raises: TimeoutError."""
+    task = asyncio.ensure_future(work)
+    try:
+        if not (await asyncio.wait([task], timeout=limit_sec))[0]:
+            raise TimeoutError
+        await task
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=_TELL_SEC)
 
 
 def _lay_out(folder: Path, layers: Sequence[Layer]) -> list[list[tuple[str, str]]]:

@@ -32,7 +32,7 @@ from agentrl_local.boot import Boot, start
 from agentrl_local.cgroups import Cgroups, find_cgroups, make_groups, plan_groups
 from agentrl_local.confine import INSIDE, PACKAGE, bwrap_argv, find_bwrap, make_folders, server_argv
 from agentrl_local.images import HOST, PREFIX, Images
-from agentrl_local.records import Record, destroy, read_record, start_time, write_record
+from agentrl_local.records import Record, destroy, make_recorded, read_record, start_time, write_record
 from agentrl_local.sandbox import LocalSandbox
 from agentrl_local.settings import LocalSettings
 from agentrl_local.view import SYSTEM_PATH, View, survey
@@ -81,11 +81,12 @@ class LocalBackend:
         layers = self._images.layers(self._image(spec.image))
         sandbox_id = f"local-{secrets.token_hex(8)}"
         state = self._state / "sandboxes" / sandbox_id
+        record = Record(sandbox_id, dict(labels), time.time())
         boot: Boot | None = None
         try:
-            state.mkdir(parents=True)
+            make_recorded(state, record)
             argv = await self._argv(spec, state, layers)
-            boot = self._start(argv, spec, Record(sandbox_id, dict(labels), time.time()), state)
+            boot = self._start(argv, spec, record, state)
             channel = await boot.connect(self._carried(spec))
             _, hello = channel.send(await self._hello(spec, state, lifetime_sec))
             await hello
@@ -108,7 +109,7 @@ class LocalBackend:
     async def list(self, labels: Mapping[str, str]) -> Sequence[SandboxInfo]:
         """Sandboxes of every process of this user that left a trace here, alive or not."""
         home = self._state / "sandboxes"
-        records = [read_record(folder) for folder in home.iterdir()] if home.is_dir() else []
+        records = map(read_record, home.glob("local-*"))
         return [
             SandboxInfo(record.id, record.labels, record.created_at)
             for record in records

@@ -16,8 +16,8 @@ from agentrl_local.channel import Channel
 from agentrl_local.confine import JOIN, SOCKET, explain
 from agentrl_local.records import destroy
 
-BOOT_SEC = 30.0
-HANG_UP_SEC = 3.0
+BOOT_SEC = 60.0
+HANG_UP_SEC = 10.0
 LOG = "boot.log"
 _MAX_FDS = 200
 
@@ -51,9 +51,8 @@ class Boot:
         said, fds = await self._first_words()
         listeners = [socket.socket(fileno=fd) for fd in fds]
         for port, listener in zip(ports, listeners, strict=True) if said == b"ready" else ():
-            carried = CarriedPort(port)
-            await carried.start(listener)
-            self.carried.append(carried)
+            self.carried.append(CarriedPort(port))
+            await self.carried[-1].start(listener)
         if said != b"ready":
             log = (self.state / LOG).read_text(errors="replace")
             raise explain(said.decode(errors="replace") + log)

@@ -16,6 +16,7 @@ from pathlib import Path
 from agentrl.api import Resources
 
 PERIOD_USEC = 100_000
+EMPTY_SEC = 10.0
 _SWAP = ("memory.memsw.limit_in_bytes", "memory.swap.max")  # absent where the kernel does not account for swap
 _FIELD = {"memory": "memory_mb", "pids": "pids", "cpu": "cpus"}
 
@@ -103,14 +104,15 @@ def _limits(controller: str, resources: Resources, version: int) -> Sequence[tup
 
 
 def remove_groups(groups: Sequence[Path]) -> None:
-    """Remove the groups of a dead sandbox; the kernel may need a moment to see that they are empty."""
+    """Remove the groups of a dead sandbox, once its last processes have left them."""
+    deadline = time.monotonic() + EMPTY_SEC
     for group in groups:
-        for _ in range(50):
+        while group.exists():
             try:
                 group.rmdir()
             except FileNotFoundError:
                 break
             except OSError:
+                if time.monotonic() > deadline:
+                    break
                 time.sleep(0.01)
-            else:
-                break

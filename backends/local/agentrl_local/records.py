@@ -46,6 +46,18 @@ def write_record(folder: Path, record: Record) -> None:
     temporary.rename(folder / NAME)
 
 
+def make_recorded(folder: Path, record: Record) -> None:
+    """Make the folder of a sandbox with its record in it: whoever is killed leaves none that nobody would find."""
+    hidden = folder.with_name(f".{folder.name}")
+    hidden.mkdir(parents=True)
+    try:
+        write_record(hidden, record)
+        hidden.rename(folder)
+    except OSError:
+        remove_tree(hidden)
+        raise
+
+
 def read_record(folder: Path) -> Record | None:
     """The record of a sandbox's folder, or None when there is none (yet)."""
     try:
@@ -76,10 +88,12 @@ def stragglers(folder: Path) -> list[int]:
 
 def destroy(folder: Path) -> None:
     """Kill what a record names, with stragglers, and remove every trace; blocking. Nothing there is success."""
-    if folder.exists():
-        for pid in stragglers(folder):
+    deadline = time.monotonic() + KILL_SEC
+    while folder.exists() and (found := stragglers(folder)) and time.monotonic() < deadline:
+        for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
     remove(folder)
 
 
@@ -97,11 +111,12 @@ def remove(folder: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a sandbox's files, whatever permissions and depth its code gave them. Raises: OSError."""
+    """Remove a sandbox's files, whatever permissions and depth its code gave them; its owner may be at it too. Raises: OSError."""
     if not folder.exists():
         return
-    for work in folder.glob("folders/*/wk/work"):
-        work.chmod(0o700)  # overlayfs leaves it without any permission
+    with suppress(FileNotFoundError):
+        for work in folder.glob("folders/*/wk/work"):
+            work.chmod(0o700)  # overlayfs leaves it without any permission
     for command in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
         subprocess.run([*command, "--", str(folder)], capture_output=True, check=False)
         if not folder.exists():

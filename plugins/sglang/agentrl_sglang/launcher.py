@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shlex
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,16 +48,17 @@ class SGLangLauncher:
 
     async def start(self, spec: EngineSpec) -> RunningSGLang:
         """See :meth:`agentrl.api.EngineLauncher.start`. Installs SGLang first if it is not there."""
-        venv, port = await install(self._settings), _free_port()
-        process = await start_leashed(
-            self._command(venv, spec, port), env=self._environment(venv), log_path=spec.log_path
-        )
-        running = RunningSGLang(f"http://127.0.0.1:{port}", process)
-        try:
-            await self._wait(running)
-        except BaseException:
-            await running.aclose()
-            raise
+        venv = await install(self._settings)
+        with _reserved_port() as port:
+            process = await start_leashed(
+                self._command(venv, spec, port), env=self._environment(venv), log_path=spec.log_path
+            )
+            running = RunningSGLang(f"http://127.0.0.1:{port}", process)
+            try:
+                await self._wait(running)
+            except BaseException:
+                await running.aclose()
+                raise
         return running
 
     async def probe(self) -> str | None:
@@ -117,10 +119,13 @@ async def _healthy(http: aiohttp.ClientSession, url: str) -> bool:
     return False
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextlib.contextmanager
+def _reserved_port() -> Iterator[int]:
+    """A port that the kernel gives to nobody else meanwhile: only who names it and sets SO_REUSEADDR, as servers do, can bind it too."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 def _failure(what: str, running: RunningSGLang) -> str:

@@ -13,6 +13,7 @@ import pytest
 from claude_rig import WORKDIR, Actor, RecordedMessages, Rig
 from cutting_relay import CuttingRelay
 from places import backend_at
+from reserved import reserved_port
 from tiny_model import Speller, tiny_model
 
 from agentrl.api import SandboxBackend
@@ -66,10 +67,11 @@ async def make_rig(model_dir: Path, backend: SandboxBackend) -> AsyncIterator[Ca
             **options: Any,
         ) -> Rig:
             replies = said if isinstance(said, Mapping) else {"": said}
-            engine = await stack.enter_async_context(ScriptedEngine(Actor(speller, replies)))
+            port = stack.enter_context(reserved_port())  # nobody else's once the engine is gone
+            engine = await stack.enter_async_context(ScriptedEngine(Actor(speller, replies), port=port))
             client = SGLangEngine(engine.url, timeout_sec=300)
             stack.push_async_callback(client.aclose)
-            values = {"context_tokens": 100_000, "turn_timeout_sec": 60.0, **options}
+            values = {"context_tokens": 100_000, "turn_timeout_sec": 120.0, **options}
             dialect = RecordedMessages()
             gateway = Gateway(
                 codec=load_codec(model_dir),
@@ -84,7 +86,7 @@ async def make_rig(model_dir: Path, backend: SandboxBackend) -> AsyncIterator[Ca
             image = await backend.prepare(None, Resources(), layers)
             relay = await stack.enter_async_context(CuttingRelay(gateway.port))
             spec = SandboxSpec(image=image, reach=(relay.port,))
-            sandbox = await backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=600)
+            sandbox = await backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=3600)
             stack.push_async_callback(sandbox.close)
             await sandbox.write_file(f"{WORKDIR}/start.txt", b"broken\n")
             session = gateway.open_session("r1", Budgets(**(budgets or {})))

@@ -19,7 +19,7 @@ from agentrl.lease import Ledger
 
 BACKENDS = {"local": {}}
 """Backend → variables. One that is tested here must be able to make machines on this host."""
-PATIENCE_SEC = 60.0
+PATIENCE_SEC = 300.0
 
 Hold = Callable[..., AbstractAsyncContextManager[asyncio.subprocess.Process]]
 

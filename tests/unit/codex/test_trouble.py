@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from agent_rig import call
 
 from agentrl.errors import ContextOverflow, EngineUnavailable
 from agentrl.outcomes import AgentEnd
-from agentrl_codex import config
+from agentrl.tools import detached
+from agentrl_codex import config, harness
 
 PROBLEM = "Please repair start.txt."
 
@@ -68,12 +70,18 @@ async def test_a_reply_that_is_cut_ends_it(make_rig, run):
     all_trained(done)
 
 
-async def test_its_time_ends_and_everything_that_it_started(make_rig, run):
-    rig = await make_rig([bash("touch began; sleep 600")])
-    done = await run(rig, PROBLEM, time_budget_sec=3.0)
+async def test_its_time_ends_and_everything_that_it_started(make_rig, run, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    for module in (harness, detached):
+        monkeypatch.setattr(module, "time", clock)
+    rig = await make_rig([bash("touch began; sleep 4321")])
+    running = asyncio.create_task(run(rig, PROBLEM, time_budget_sec=1.0))
+    await rig.shell("until [ -e began ]; do sleep 0.1; done")
+    clock.monotonic = lambda: 1.0
+    done = await running
     assert done.result.end is AgentEnd.TIME_BUDGET
     # A process that is being taken down still has its name, but no longer a command line.
-    assert await rig.shell("ls began; grep -lazE '^sleep$|^[^ ]*codex$' /proc/[0-9]*/cmdline") == "began\n"
+    assert await rig.shell("ls began; grep -lazE '^4321$|^[^ ]*codex$' /proc/[0-9]*/cmdline") == "began\n"
     assert len(done.samples) == 1
 
 
@@ -89,19 +97,21 @@ async def test_a_failure_of_the_engine_is_asked_again(make_rig, run, fault):
 
 
 async def test_an_engine_that_stalls_is_waited_for(make_rig, run, monkeypatch):
-    # On a fast clock. Pings are no signs of life to it, so it must be told to wait for as long as a turn may take.
+    # Pings are no signs of life to it, so it must be told to wait for as long as a turn may take.
     monkeypatch.setattr(config, "IDLE_SLACK_SEC", 1.0)
     rig = await make_rig([STEP, "Done."], ping_sec=0.2)
     rig.engine.held = asyncio.Event()
-    asyncio.get_running_loop().call_later(3.0, rig.engine.held.set)
-    done = await run(rig, PROBLEM, turn_timeout_sec=4.0)
+    running = asyncio.create_task(run(rig, PROBLEM))
+    await rig.engine.arrived.acquire()
+    asyncio.get_running_loop().call_later(2.0, rig.engine.held.set)
+    done = await running
     assert done.result.end is AgentEnd.FINISHED, done.result
     assert (len(rig.engine.calls), done.result.details["retries"]) == (2, 0)
     all_trained(done)
 
 
 async def test_an_engine_that_is_gone_is_no_verdict_about_the_agent(make_rig, run):
-    rig = await make_rig([STEP, STEP, "Done."])
+    rig = await make_rig([STEP])
     running = asyncio.create_task(run(rig, PROBLEM, SWE_CODEX_RETRIES="0"))
     for _ in range(2):
         await rig.engine.arrived.acquire()
@@ -122,7 +132,7 @@ async def test_killed_while_it_waits_for_a_reply(make_rig, run):
     assert done.result.end is AgentEnd.CRASHED
     assert "no result" in done.result.message
     # The reply that nobody waited for was aborted and is nowhere.
-    await asyncio.wait_for(rig.engine.aborted.acquire(), 10)
+    await asyncio.wait_for(rig.engine.aborted.acquire(), 120)
     assert len(done.trajectory.turns) == len(done.samples) == 1
     assert done.trajectory.counters["turns_dropped"] == 1
 
@@ -135,7 +145,7 @@ async def test_a_command_that_kills_it_is_a_crash_and_no_result(make_rig, run):
 
 @pytest.mark.parametrize("behind", [b"", b'"type":"response.in_progress"'], ids=["whole", "begun"])
 async def test_a_reply_that_is_lost_on_the_way_is_sampled_anew(make_rig, run, behind):
-    rig = await make_rig([STEP, STEP, "Done."])
+    rig = await make_rig([STEP, STEP, "Done."], ping_sec=600)
     rig.relay.cut_next(behind)
     done = await run(rig, PROBLEM)
     assert done.result.end is AgentEnd.FINISHED, done.result

@@ -31,4 +31,4 @@ async def backend_for(server):
 
 @pytest.fixture
 def backend(backend_for):
-    return backend_for(request_sec=10)
+    return backend_for()

@@ -3,9 +3,12 @@
 import asyncio
 import logging
 import time
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
+from daytona import AsyncDaytona
+from provider import until
 
 from agentrl.api import (
     ImageUnavailable,
@@ -32,11 +35,7 @@ async def make(backend, spec=None, lifetime_sec=600.0, **labels):
 
 async def settled(server):
     """Deletion is answered before it is done."""
-    for _ in range(200):
-        if not server.machines:
-            return True
-        await asyncio.sleep(0.02)
-    return False
+    await until(lambda: not server.machines)
 
 
 # ----------------------------------------------------------------------------------------------------- what is made
@@ -68,15 +67,13 @@ async def test_keep_alive_counts_as_activity(server, backend):
     assert server.requests.count("POST /api/sandbox/{name}/last-activity") == 1
 
 
-async def test_a_machine_that_nobody_refreshes_is_deleted():
-    async with LoopbackDaytona(minute_sec=0.4) as server:
-        backend = DaytonaBackend(DaytonaSettings(api_key=server.api_key, api_url=server.url, auto_stop_min=1))
-        sandbox = await make(backend, lifetime_sec=3600 * 24)
-        assert await settled(server), "it was not stopped, or not deleted then"
-        with pytest.raises(SandboxGone):
-            await sandbox.exec("true", timeout_sec=5)
-        await sandbox.close()
-        await backend.aclose()
+async def test_a_machine_that_nobody_refreshes_is_deleted(server, backend_for):
+    sandbox = await make(backend_for(auto_stop_min=1), lifetime_sec=3600 * 24)
+    server.minute_sec = 0.01
+    await settled(server)
+    with pytest.raises(SandboxGone):
+        await sandbox.exec("true", timeout_sec=60)
+    await sandbox.close()
 
 
 @pytest.mark.parametrize(
@@ -115,13 +112,14 @@ async def test_what_cannot_be_found(server, backend):
     server.faults.add("failed", "create")
     with pytest.raises(ImageUnavailable, match="manifest unknown"):
         await make(backend, SandboxSpec(image="nobody/no:1"))
-    assert await settled(server), "the machine whose build failed is left"
+    await settled(server)
 
 
 async def test_a_port_inside_is_reached_by_http(server, backend):
     sandbox = await make(backend)
-    serve = "cd /tmp && echo hello > f && (python3 -m http.server 8123 >/dev/null 2>&1 &) && for i in $(seq 100); do "
-    await sandbox.exec(f"{serve} (: < /dev/tcp/127.0.0.1/8123) 2>/dev/null && break; sleep 0.05; done", timeout_sec=30)
+    serve = "cd /tmp && echo hello > f && (python3 -m http.server 8123 >/dev/null 2>&1 &)"
+    wait = "until (: < /dev/tcp/127.0.0.1/8123) 2>/dev/null; do sleep 0.05; done"
+    assert (await sandbox.exec(f"{serve}; {wait}", timeout_sec=60)).ok
     url, headers = await sandbox.port_url(8123)
     async with aiohttp.ClientSession() as http:
         async with http.get(f"{url}/f", headers=headers) as answer:
@@ -150,15 +148,15 @@ async def test_stopped_machines_are_listed_since_they_hold_quota(server, backend
     with pytest.raises(SandboxGone, match="stopped"):
         await backend.attach(sandbox.id)
     with pytest.raises(SandboxGone):
-        await sandbox.exec("true", timeout_sec=5)
+        await sandbox.exec("true", timeout_sec=60)
     await backend.delete(sandbox.id)
-    assert await settled(server)
+    await settled(server)
 
 
 async def test_ghosts_can_be_deleted(server, backend):
     sandbox = await make(backend)
     await sandbox.close()
-    assert await settled(server)
+    await settled(server)
     server.faults.add("ghost", "list")
     await asyncio.gather(*(backend.delete(info.id) for info in await backend.list({})))
     assert server.faults.spent
@@ -167,9 +165,9 @@ async def test_ghosts_can_be_deleted(server, backend):
 async def test_attach_reaches_a_machine_and_not_a_dead_one(server, backend, backend_for):
     sandbox = await make(backend)
     other = await backend_for().attach(sandbox.id)
-    assert (await other.exec("echo there", timeout_sec=20)).stdout == b"there\n"
+    assert (await other.exec("echo there", timeout_sec=60)).stdout == b"there\n"
     await sandbox.close()
-    assert await settled(server)
+    await settled(server)
     with pytest.raises(SandboxGone):
         await backend.attach(sandbox.id)
 
@@ -182,7 +180,8 @@ async def test_a_creation_whose_answer_is_lost_is_looked_up_and_deleted(server, 
     server.faults.add(kind, "create")
     with pytest.raises(SandboxTransient):
         await make(backend_for(boot_timeout_sec=HANGS), SandboxSpec(image="debian:12"))
-    assert server.faults.spent and await settled(server), "the machine is left"
+    await settled(server)
+    assert server.faults.spent
 
 
 async def test_it_is_found_even_if_looking_for_it_fails_at_first(server, backend, monkeypatch):
@@ -191,18 +190,18 @@ async def test_it_is_found_even_if_looking_for_it_fails_at_first(server, backend
     server.faults.add("error", "get", status=503)
     with pytest.raises(SandboxTransient):
         await make(backend)
-    assert server.faults.spent and await settled(server)
+    await settled(server)
+    assert server.faults.spent
 
 
 async def test_a_cancelled_creation_leaves_nothing(server, backend_for):
     server.faults.add("stuck", "create")
     creation = asyncio.create_task(make(backend_for(), SandboxSpec(image="debian:12")))
-    while not server.machines:
-        await asyncio.sleep(0.02)
+    await until(lambda: server.machines)
     creation.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creation
-    assert await settled(server)
+    await settled(server)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +221,8 @@ async def test_what_creation_raises(server, backend, monkeypatch, kind, status, 
     server.faults.add(kind, "create", status=status)
     with pytest.raises(error, match=words) as caught:
         await make(backend)
-    assert type(caught.value) is error and await settled(server)
+    assert type(caught.value) is error
+    await settled(server)
 
 
 async def test_the_limit_of_the_account_is_throttling():
@@ -249,7 +249,7 @@ async def test_a_service_that_comes_back_finds_its_machines(server, backend):
     async with server.down():
         with pytest.raises(SandboxTransient):
             await sandbox.keep_alive()
-    assert (await sandbox.exec("echo here", timeout_sec=20)).stdout == b"here\n"
+    assert (await sandbox.exec("echo here", timeout_sec=60)).stdout == b"here\n"
 
 
 async def test_closing_is_tried_once_and_missing_is_success(server, backend):
@@ -259,7 +259,7 @@ async def test_closing_is_tried_once_and_missing_is_success(server, backend):
         await sandbox.close()
     await sandbox.close()
     await sandbox.close()
-    assert await settled(server)
+    await settled(server)
     other = await make(backend)
     server.faults.add("error", "delete", status=404)
     await other.close()
@@ -302,7 +302,7 @@ async def test_dotenv_files_have_no_say(server, backend_for, tmp_path, monkeypat
 async def test_the_key_is_nowhere(server, backend, caplog):
     caplog.set_level(logging.DEBUG)
     sandbox = await make(backend)
-    shown = await sandbox.exec("env; cat /proc/*/cmdline /proc/*/environ | tr '\\0' '\\n'", timeout_sec=30)
+    shown = await sandbox.exec("env; cat /proc/*/cmdline /proc/*/environ | tr '\\0' '\\n'", timeout_sec=60)
     server.faults.add("unauthorized", "list")
     with pytest.raises(SandboxError) as caught:
         await backend.list({})
@@ -321,12 +321,14 @@ async def test_accounts_are_told_apart_without_their_keys():
 # ------------------------------------------------------------------------------------------------------------- loops
 
 
-async def test_calls_from_several_event_loops(server, backend):
+async def test_calls_from_several_event_loops(server, backend, monkeypatch):
+    clients = Mock(side_effect=AsyncDaytona)
+    monkeypatch.setattr("agentrl_daytona.client.AsyncDaytona", clients)
     sandbox = await make(backend)
 
     def elsewhere(number):
         async def work():
-            same = await sandbox.exec(f"echo {number}", timeout_sec=30)
+            same = await sandbox.exec(f"echo {number}", timeout_sec=60)
             await sandbox.write_file(f"/tmp/{number}", b"x" * 200_000)
             other = await make(backend)
             await other.close()
@@ -337,11 +339,11 @@ async def test_calls_from_several_event_loops(server, backend):
     outcomes = await asyncio.gather(*(asyncio.to_thread(elsewhere, number) for number in range(3)))
     assert outcomes == [b"0\n", b"1\n", b"2\n"]
     assert len(await sandbox.read_file("/tmp/2")) == 200_000
-    assert server.requests.count("GET /api/socket.io/") <= 1, "more than one client"
+    assert clients.call_count == 1
 
 
 async def test_a_machine_without_time_to_live_is_ended_by_us(server, backend, monkeypatch):
     monkeypatch.setattr("agentrl_daytona.backend.HAS_TTL", False)
     sandbox = await make(backend, lifetime_sec=0.2)
-    assert await settled(server)
+    await settled(server)
     await sandbox.close()

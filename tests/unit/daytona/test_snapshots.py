@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
+from provider import until
 
 from agentrl.api import ImageUnavailable, Layer, Resources, SandboxError, SandboxGone, SandboxSpec
-from agentrl_daytona.machines import OURS
+from agentrl_daytona.machines import OURS, boot
 from agentrl_daytona.snapshots import digest_name
 
 LABELS = {"agentrl-run": "r1"}
@@ -30,17 +31,14 @@ async def read(backend, image, path):
 
 
 async def emptied(server):
-    for _ in range(200):
-        if not server.machines:
-            return True
-        await asyncio.sleep(0.02)
-    return False
+    await until(lambda: not server.machines)
 
 
 async def test_layers_become_one_snapshot_as_root(server, backend):
     second = Layer("second", ("cp /opt/made /opt/copy",))
     image = await backend.prepare("debian:12", Resources(cpus=2), [LAYER, second])
-    assert set(server.snapshots) == {image.removeprefix("snapshot:")} and await emptied(server)
+    await emptied(server)
+    assert set(server.snapshots) == {image.removeprefix("snapshot:")}
     assert await read(backend, image, "/opt/copy") == b"made\n"
     assert await read(backend, image, "/opt/who") == b"0\n"
     (snapshot,) = server.snapshots.values()
@@ -64,8 +62,24 @@ async def test_two_processes_build_once(server, backend_for):
     """Backends that do not know each other, as in two processes: the machine's name is the lock."""
     backends = [backend_for() for _ in range(3)]
     images = await asyncio.gather(*(backend.prepare("debian:12", Resources(), [LAYER]) for backend in backends))
-    assert len(set(images)) == 1 == len(server.snapshots) and await emptied(server)
+    await emptied(server)
+    assert len(set(images)) == 1 == len(server.snapshots)
     assert server.requests.count("POST /api/sandbox/{name}/snapshot") == 1
+
+
+async def test_who_comes_when_it_was_just_built_does_not_build_it_again(server, backend_for, monkeypatch):
+    late, other = backend_for(), backend_for()
+
+    async def overtaken(client, order):
+        monkeypatch.setattr("agentrl_daytona.snapshots.boot", boot)
+        await other.prepare("debian:12", Resources(), [LAYER])
+        await emptied(server)
+        return await boot(client, order)
+
+    monkeypatch.setattr("agentrl_daytona.snapshots.boot", overtaken)
+    await late.prepare("debian:12", Resources(), [LAYER])
+    assert server.requests.count("POST /api/sandbox/{name}/snapshot") == 1
+    await emptied(server)
 
 
 async def test_it_is_found_again(server, backend, backend_for):
@@ -96,23 +110,22 @@ async def test_a_capture_that_fails_though_it_was_reported_as_done(server, backe
     server.faults.add("failed", "prepare")
     with pytest.raises(SandboxError, match="snapshot"):
         await backend.prepare("debian:12", Resources(), [LAYER])
-    assert await emptied(server) and not server.snapshots
+    await emptied(server)
+    assert not server.snapshots
     assert await backend.prepare("debian:12", Resources(), [LAYER])
 
 
 async def test_a_failing_command_says_so_and_leaves_nothing(server, backend):
     with pytest.raises(SandboxError, match="layer bad: 'echo why; exit 3' ended with 3: why"):
         await backend.prepare("debian:12", Resources(), [LAYER, Layer("bad", ("echo why; exit 3",))])
-    assert await emptied(server) and not server.snapshots
+    await emptied(server)
+    assert not server.snapshots
 
 
 async def test_the_builder_may_vanish(server, backend):
     building = asyncio.create_task(backend.prepare("debian:12", Resources(), [Layer("slow", ("sleep 600",))]))
-    while not server.machines:
-        await asyncio.sleep(0.02)
+    await until(lambda: "POST /toolbox/{id}/process/execute" in server.requests)
     (machine,) = server.machines
-    while not server.requests.count("POST /toolbox/{id}/process/execute"):
-        await asyncio.sleep(0.02)
     await server.vanish(machine)
     with pytest.raises(SandboxGone):
         await building
@@ -126,8 +139,7 @@ async def test_somebody_elses_builder_is_not_ours_to_delete(server, backend, bac
     theirs = await made(backend, "debian:12")
     server.machines[theirs.id].name = f"{name}-build"
     building = asyncio.create_task(backend_for().prepare("debian:12", Resources(), [layer]))
-    while server.requests.count("POST /api/sandbox") < 3:
-        await asyncio.sleep(0.02)
+    await until(lambda: server.requests.count("POST /api/sandbox") >= 3)
     assert theirs.id in server.machines and not building.done()
     await theirs.close()
     assert await building == f"snapshot:{name}"
@@ -151,8 +163,7 @@ async def test_an_image_that_no_registry_has(server, backend_for):
 async def test_a_cancelled_caller_does_not_spoil_it_for_others(server, backend):
     first = asyncio.create_task(backend.prepare("debian:12", Resources(), [LAYER]))
     second = asyncio.create_task(backend.prepare("debian:12", Resources(), [LAYER]))
-    while not server.machines:
-        await asyncio.sleep(0.02)
+    await until(lambda: server.machines)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
@@ -162,12 +173,12 @@ async def test_a_cancelled_caller_does_not_spoil_it_for_others(server, backend):
 async def test_closing_the_backend_ends_a_build_and_its_machine(server, backend_for):
     backend = backend_for()
     building = asyncio.create_task(backend.prepare("debian:12", Resources(), [Layer("slow", ("sleep 600",))]))
-    while "POST /toolbox/{id}/process/execute" not in server.requests:
-        await asyncio.sleep(0.02)
+    await until(lambda: "POST /toolbox/{id}/process/execute" in server.requests)
     await backend.aclose()
     with pytest.raises((SandboxError, asyncio.CancelledError)):
         await building
-    assert await emptied(server) and not server.snapshots
+    await emptied(server)
+    assert not server.snapshots
 
 
 async def test_a_builder_that_cannot_be_deleted_does_not_hide_what_went_wrong(server, backend):

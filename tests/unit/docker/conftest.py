@@ -60,7 +60,7 @@ def machine() -> Callable[..., Any]:
 
     @asynccontextmanager
     async def one(backend: DockerBackend, **fields: Any) -> AsyncIterator[Sandbox]:
-        sandbox = await backend.create(SandboxSpec(**fields), labels=LABELS, lifetime_sec=300)
+        sandbox = await backend.create(SandboxSpec(**fields), labels=LABELS, lifetime_sec=3600)
         try:
             yield sandbox
         finally:

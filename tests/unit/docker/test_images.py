@@ -27,13 +27,14 @@ async def registry(docker) -> AsyncIterator[Registry]:
 @pytest.fixture
 def shell_only(host, docker) -> str:
     """An image with ``sh`` and nothing else."""
-    import_rootfs("agentrl-derived:shell-only", host, seeds=("dash",))
-    yield "agentrl-derived:shell-only"
-    docker("image", "rm", "agentrl-derived:shell-only")
+    name = f"agentrl-derived:shell-only-{secrets.token_hex(4)}"
+    import_rootfs(name, host, seeds=("dash",))
+    yield name
+    docker("image", "rm", name)
 
 
 def create(backend, image):
-    return backend.create(SandboxSpec(image=image), labels=LABELS, lifetime_sec=60)
+    return backend.create(SandboxSpec(image=image), labels=LABELS, lifetime_sec=3600)
 
 
 async def test_a_missing_image_says_how_to_get_it(docker_backend):

@@ -58,7 +58,7 @@ async def test_the_gateway_is_on_the_containers_own_loopback(opened, machine, mo
     backend = opened(network=mode)
     async with host_server(b"gateway") as port, machine(backend, reach=(port,), network=network) as sandbox:
         assert sandbox.host_url(port) == f"http://127.0.0.1:{port}"
-        assert await said(sandbox, dial("127.0.0.1", port)) == "gateway"
+        assert await said(sandbox, dial("127.0.0.1", port, 60)) == "gateway"
         interfaces = set((await said(sandbox, "ls /sys/class/net")).split())
         assert ("eth0" in interfaces) is (mode != "auto" or network), interfaces
 
@@ -72,7 +72,7 @@ async def test_over_the_bridge_the_host_has_a_name(opened, machine, ordinary):
     port = server.sockets[0].getsockname()[1]
     async with machine(opened(), reach=(port,)) as sandbox:
         assert sandbox.host_url(port) == f"http://host.docker.internal:{port}"
-        assert await said(sandbox, dial("host.docker.internal", port)) == "gateway"
+        assert await said(sandbox, dial("host.docker.internal", port, 60)) == "gateway"
     server.close()
 
 

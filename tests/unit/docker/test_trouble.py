@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from docker_proxy import EngineProxy
+from provider import until
 
 from agentrl.api import SandboxError, SandboxSpec, SandboxTransient
 from agentrl_docker.engine import connect, disconnect
@@ -32,8 +33,20 @@ def left(docker, labels):
     return lambda: docker("ps", "--all", "--quiet", "--filter", f"label=agentrl-run={labels['agentrl-run']}")
 
 
+@pytest.fixture
+def patience_ends(monkeypatch) -> Callable[[], None]:
+    """``patience_ends()``: whatever is waited for now has taken too long. What begins later has all its time."""
+
+    def jump() -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time
+        monkeypatch.setattr(loop, "time", lambda: now() + 3600)
+
+    return jump
+
+
 def create(backend, labels):
-    return backend.create(SandboxSpec(), labels=labels, lifetime_sec=300)
+    return backend.create(SandboxSpec(), labels=labels, lifetime_sec=3600)
 
 
 @pytest.mark.parametrize("word", ["containers/create", "/start", "/exec"])
@@ -52,11 +65,18 @@ async def test_a_cancelled_creation_leaves_nothing(opened, proxy, labels, left, 
 
 @pytest.mark.parametrize("word", ["containers/create", "/start"])
 @pytest.mark.parametrize("what", ["cut", "silence"])
-async def test_a_creation_without_answer_leaves_nothing_and_may_be_repeated(opened, proxy, labels, left, word, what):
-    backend = opened(host=proxy.host, timeout_sec=2)
+async def test_a_creation_without_answer_leaves_nothing_and_may_be_repeated(
+    opened, proxy, labels, left, patience_ends, word, what
+):
+    backend = opened(host=proxy.host)
     proxy.trouble(word, what)
+    creation = asyncio.create_task(create(backend, labels))
+    await proxy.troubled.wait()
+    if what == "silence":
+        await until(left)
+        patience_ends()
     with pytest.raises(SandboxTransient):
-        await create(backend, labels)
+        await creation
     assert left() == ""
     sandbox = await create(backend, labels)
     await sandbox.close()
@@ -74,24 +94,27 @@ async def test_a_cut_answer_is_neither_a_result_nor_another_run(opened, proxy, l
         await sandbox.close()
 
 
-async def test_a_deletion_without_answer_is_an_error_and_works_the_second_time(opened, proxy, labels, left):
-    backend = opened(host=proxy.host, timeout_sec=2)
-    sandbox = await create(backend, labels)
+async def test_a_deletion_without_answer_is_an_error_and_works_the_second_time(
+    opened, proxy, labels, left, patience_ends
+):
+    sandbox = await create(opened(host=proxy.host), labels)
     proxy.trouble(f"containers/{sandbox.id}?", "silence")
+    closing = asyncio.create_task(sandbox.close())
+    await proxy.troubled.wait()
+    patience_ends()
     with pytest.raises(SandboxError):
-        await sandbox.close()
+        await closing
     await sandbox.close()
     assert left() == ""
 
 
-async def test_an_engine_that_goes_away_is_no_dead_machine(docker_settings, docker_backend, host, labels):
+async def test_an_engine_that_goes_away_is_no_dead_machine(docker_settings, docker_backend, labels, tmp_path):
     sandbox = await create(docker_backend, labels)
-    async with EngineProxy(host) as between:
-        client = connect(docker_settings(host=between.host))
+    client = connect(docker_settings(host=f"unix://{tmp_path}/gone.sock"))
     try:
         wire = DockerWire(client.containers.container(sandbox.id), sandbox.id)
         for call in (
-            wire.run("true", env={}, timeout_sec=5, user=None),
+            wire.run("true", env={}, timeout_sec=60, user=None),
             wire.put("/tmp/x", b""),
             wire.get("/etc/passwd"),
         ):

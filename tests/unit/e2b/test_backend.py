@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 import time
 
 import pytest
@@ -19,6 +20,7 @@ from agentrl.api import (
 )
 from agentrl_e2b.backend import DEADLINE_LABEL, TOKEN_LABEL, E2BBackend
 from agentrl_e2b.settings import E2BSettings
+from agentrl_e2b.templates import Worker
 
 LABELS = {"agentrl-run": "r1", "agentrl-rollout": "a b/ü"}
 
@@ -31,11 +33,12 @@ async def make(backend, spec=None, *, lifetime_sec=300, labels=LABELS):
 
 
 async def test_a_machine_carries_its_labels_its_end_and_its_environment(server, backend):
+    began = time.time()
     sandbox = await make(backend, SandboxSpec(env={"OURS": "1 2"}), lifetime_sec=120)
     machine = server.machines[sandbox.id]
     assert LABELS.items() <= machine.metadata.items()
-    assert abs(float(machine.metadata[DEADLINE_LABEL]) - time.time() - 120) < 10
-    assert 100 < (machine.end_at - machine.started_at).total_seconds() <= 121
+    for end in (float(machine.metadata[DEADLINE_LABEL]), machine.end_at.timestamp()):
+        assert began + 119 <= end <= time.time() + 121
     assert machine.env == {"OURS": "1 2"}
     assert machine.traffic_token, "ports inside are open to everyone"
 
@@ -45,15 +48,16 @@ async def test_no_longer_booked_than_allowed_and_renewed_up_to_the_deadline(serv
     assert backend.capabilities.keep_alive_sec == 20
     sandbox = await make(backend, lifetime_sec=3600)
     machine = server.machines[sandbox.id]
-    assert (machine.end_at - machine.started_at).total_seconds() <= 61
     before = machine.end_at
-    await asyncio.sleep(0.05)
+    assert before.timestamp() <= time.time() + 60
     await sandbox.keep_alive()
     assert machine.end_at > before
-    short = await make(backend, lifetime_sec=10)
+    short = await make(backend, lifetime_sec=30)
+    asked = time.time()
     await short.keep_alive()
-    end = server.machines[short.id]
-    assert (end.end_at - end.started_at).total_seconds() <= 12, "kept beyond its deadline"
+    machine, took_sec = server.machines[short.id], time.time() - asked
+    beyond_sec = machine.end_at.timestamp() - float(machine.metadata[DEADLINE_LABEL])
+    assert beyond_sec <= 2 + took_sec, "kept beyond its deadline"
 
 
 async def test_list_goes_through_all_pages_and_filters(server, backend):
@@ -74,23 +78,23 @@ async def test_attach_reaches_a_machine_and_not_a_dead_one(server, backend):
     end_at = server.machines[sandbox.id].end_at
     again = await backend.attach(sandbox.id)
     assert again.id == sandbox.id and server.machines[sandbox.id].end_at == end_at
-    assert (await again.exec("echo $PATH", timeout_sec=20)).stdout == b"/mine:/usr/bin:/bin\n"
+    assert (await again.exec("echo $PATH", timeout_sec=60)).stdout == b"/mine:/usr/bin:/bin\n"
     await again.keep_alive()
-    assert (server.machines[sandbox.id].end_at - end_at).total_seconds() < 5, "it lives longer than its maker wanted"
+    assert (server.machines[sandbox.id].end_at - end_at).total_seconds() < 60, "it lives longer than its maker wanted"
     await sandbox.close()
     await sandbox.close()
     with pytest.raises(SandboxGone):
         await backend.attach(sandbox.id)
 
 
-@pytest.mark.parametrize("kind", ["reset", "hang"])
-async def test_a_creation_whose_answer_is_lost_is_looked_up_and_deleted(server, backend_for, kind):
-    backend = backend_for(create_sec=1.0)
+@pytest.mark.parametrize(("kind", "create_sec"), [("reset", 60), ("hang", 1)])
+async def test_a_creation_whose_answer_is_lost_is_looked_up_and_deleted(server, backend_for, kind, create_sec):
+    backend = backend_for(create_sec=create_sec)
     server.faults.add(kind, "create")
     with pytest.raises(SandboxTransient):
         await make(backend)
-    assert len(server.created) == 1 and server.faults.spent
-    assert not server.machines, "it was left behind"
+    await until(lambda: len(server.created) == 1 and not server.machines)
+    assert server.faults.spent
     await backend.aclose()
 
 
@@ -124,6 +128,7 @@ async def test_what_does_not_answer_after_its_creation_is_deleted(server, backen
     server.faults.add("error", "health", times=50, status=502)
     with pytest.raises(SandboxTransient, match="does not answer"):
         await make(backend)
+    await backend.aclose()
     assert len(server.created) == 2 and len(server.machines) == 1
 
 
@@ -195,7 +200,7 @@ async def test_the_key_is_nowhere(server, backend, caplog):
     with pytest.raises(SandboxRefused) as caught:
         await make(backend)
     said = [caplog.text, str(caught.value), repr(caught.value.__cause__), repr(backend.capabilities)]
-    said += [(await sandbox.exec("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ", timeout_sec=20)).stdout.decode()]
+    said += [(await sandbox.exec("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ", timeout_sec=60)).stdout.decode()]
     assert not [text for text in said if server.api_key in text]
 
 
@@ -208,14 +213,17 @@ async def test_accounts_are_told_apart_without_their_keys():
     assert len(accounts) == 4 and not any("e2b_1" in account for account in accounts)
 
 
-async def test_a_cold_burst_goes_one_first(server, backend):
+async def test_a_cold_burst_goes_one_first(server, backend, monkeypatch):
+    boot, there = server.host.start, []
+
+    async def booted(**options):
+        there.append(len(server.created))
+        return await boot(**options)
+
+    monkeypatch.setattr(server.host, "start", booted)
     server.faults.add("slow", "create", delay_sec=0.3)
-    first = asyncio.create_task(make(backend))
-    await until(lambda: server.requests)
-    others = [asyncio.create_task(make(backend)) for _ in range(5)]
-    await asyncio.sleep(0.1)
-    assert len(server.requests) == 1, "others left before the first connection stood"
-    await asyncio.gather(first, *others)
+    await asyncio.gather(*(make(backend) for _ in range(6)))
+    assert there.count(0) == 1, "others left before the first connection stood"
     assert len(server.machines) == 6
 
 
@@ -248,7 +256,7 @@ async def test_another_process_finds_what_was_built(server, backend_for):
     assert await backend_for().prepare("debian:12", Resources(), [layer]) == image
     assert server.requests.count("POST /v3/templates") == 1
     sandbox = await make(backend_for(), SandboxSpec(image=image))
-    result = await sandbox.exec("cat /opt/made; stat -c '%a %U' /opt/one/tool", timeout_sec=20)
+    result = await sandbox.exec("cat /opt/made; stat -c '%a %U' /opt/one/tool", timeout_sec=60)
     assert result.stdout == b"made\n755 root\n"
 
 
@@ -283,6 +291,30 @@ async def test_a_build_that_never_ends(server, backend_for):
     server.faults.add("stuck", "prepare")
     with pytest.raises(SandboxTransient, match="not built within 1 s"):
         await backend.prepare(None, Resources(), [Layer("one", ("true",))])
+
+
+async def test_a_build_ends_with_its_backend_also_while_files_are_fetched(server, backend_for, monkeypatch, tmp_path):
+    fetching, stopped, stop = threading.Event(), threading.Event(), Worker.stop
+
+    def fetch():
+        fetching.set()
+        stopped.wait()
+        return tmp_path / "file"
+
+    def stop_and_tell(worker):
+        stop(worker)
+        stopped.set()
+
+    monkeypatch.setattr(Worker, "stop", stop_and_tell)
+    (tmp_path / "file").write_bytes(b"x")
+    backend = backend_for()
+    layers = [Layer("fetched", (), fetched={"/opt/file": fetch})]
+    building = asyncio.create_task(backend.prepare(None, Resources(), layers))
+    await asyncio.to_thread(fetching.wait)
+    await backend.aclose()
+    with pytest.raises(SandboxTransient, match="nobody waits"):
+        await building
+    assert not builds(server)
 
 
 async def test_a_failing_layer_says_what_failed(server, backend):
@@ -324,7 +356,7 @@ async def test_several_event_loops(server, backend):
     def elsewhere():
         async def work():
             here = await backend.attach(sandbox.id)
-            result = await here.exec("echo there", timeout_sec=20)
+            result = await here.exec("echo there", timeout_sec=60)
             other = await make(backend)
             await other.close()
             return result.stdout

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from agentrl_engine_local.weights import WeightError, load_folder
 
 WAIT_SEC = 60
 PROMPT = list(range(5, 25))
+T = TypeVar("T")
 
 
 class Counted(Model):
@@ -51,17 +53,18 @@ class Running:
         self.decoding.submit(Request(rid, len(prompt), list(prompt), sampling, done.set_result))
         return done
 
-    def stream(self, prompt: list[int], rid: str, count: int) -> tuple[threading.Event, Future[Progress]]:
-        """An event that is set at the first token, and the end."""
-        begun, done = threading.Event(), Future()
+    def interrupt(self, reply: Sampling, post: Callable[[], Future[T]]) -> tuple[Future[Progress], Future[T]]:
+        """A reply to the prompt, and the job that ``post`` has asked for between its first token and its second."""
+        posted, done = Future(), Future()
 
         def deliver(progress: Progress) -> None:
-            begun.set()
+            if len(progress.output) == 1:
+                posted.set_result(post())
             if progress.finish:
                 done.set_result(progress)
 
-        self.decoding.submit(Request(rid, len(prompt), list(prompt), Sampling(count), deliver, stream=True))
-        return begun, done
+        self.decoding.submit(Request("long", len(PROMPT), list(PROMPT), reply, deliver, stream=True))
+        return done, posted.result(WAIT_SEC)
 
     def call(self, job):
         return self.decoding.call(job).result(WAIT_SEC)
@@ -171,30 +174,18 @@ def test_abort_of_a_batch_ends_its_members(running: Running) -> None:
 @pytest.mark.parametrize("mode", ["retract", "in_place"])
 def test_a_paused_reply_goes_on_as_if_nothing_had_happened(running: Running, mode: str) -> None:
     expected = running.ask(PROMPT, seed=11, max_new_tokens=60).result(WAIT_SEC)
-    begun = threading.Event()
-    done: Future[Progress] = Future()
-
-    def deliver(progress: Progress) -> None:
-        begun.set()
-        if progress.finish:
-            done.set_result(progress)
-
-    running.decoding.submit(Request("p", len(PROMPT), list(PROMPT), Sampling(60, seed=11), deliver, stream=True))
-    assert begun.wait(WAIT_SEC)
-    running.call(lambda: running.decoding.pause(mode))
-    running.call(running.decoding.flush)
+    decoding = running.decoding
+    done, _ = running.interrupt(Sampling(60, seed=11), lambda: decoding.call(lambda: decoding.pause(mode)))
+    running.call(decoding.flush)
     running.call(running.decoding.resume)
     assert done.result(WAIT_SEC).output == expected.output
 
 
 def test_weights_change_between_requests_not_within_one(running: Running) -> None:
-    begun, done = running.stream(PROMPT, "long", 80)
-    assert begun.wait(WAIT_SEC)
-
     def change() -> None:
         running.decoding.version = "2"
 
-    changed = running.decoding.call_when_quiet(change)
+    done, changed = running.interrupt(Sampling(80), lambda: running.decoding.call_when_quiet(change))
     later = running.ask(PROMPT, "later")
     changed.result(WAIT_SEC)
     assert done.result(WAIT_SEC).versions == (("default", 0),)
@@ -202,18 +193,15 @@ def test_weights_change_between_requests_not_within_one(running: Running) -> Non
 
 
 def test_while_paused_weights_change_at_once(running: Running) -> None:
-    begun, done = running.stream(PROMPT, "long", 80)
-    assert begun.wait(WAIT_SEC)
-    running.call(lambda: running.decoding.pause("in_place"))
+    decoding = running.decoding
+    done, _ = running.interrupt(Sampling(80), lambda: decoding.call(lambda: decoding.pause("in_place")))
 
     def change() -> None:
-        running.decoding.version = "2"
+        decoding.version = "2"
 
-    running.decoding.call_when_quiet(change).result(WAIT_SEC)
-    running.call(running.decoding.resume)
-    versions = done.result(WAIT_SEC).versions
-    assert [version for version, _ in versions] == ["default", "2"]
-    assert 0 < versions[1][1] < 80
+    decoding.call_when_quiet(change).result(WAIT_SEC)
+    running.call(decoding.resume)
+    assert done.result(WAIT_SEC).versions == (("default", 0), ("2", 1))
 
 
 def test_broken_weights_end_a_request_instead_of_sampling_noise(running: Running) -> None:

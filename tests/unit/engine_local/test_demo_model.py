@@ -227,7 +227,7 @@ async def test_the_real_model_answers_exactly_and_in_words(tmp_path: Path) -> No
     tokenizer = AutoTokenizer.from_pretrained(folder)
     question = [{"role": "user", "content": "What is the capital of France?"}]
     ids = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_dict=False)
-    settings = LocalEngineSettings(threads=1)
+    settings = LocalEngineSettings(threads=1, start_sec=600)
     running = await LocalEngine(settings).start(EngineSpec(folder, 512, "float32", 0, tmp_path / "engine.log"))
     client = SGLangEngine(running.url)
     try:

@@ -17,7 +17,7 @@ def spec(folder: Path, tmp_path: Path) -> EngineSpec:
 
 
 def launcher() -> LocalEngine:
-    return LocalEngine(LocalEngineSettings(threads=1, slots=2))
+    return LocalEngine(LocalEngineSettings(threads=1, slots=2, start_sec=600))
 
 
 async def test_it_serves_and_stops_with_all_its_processes(

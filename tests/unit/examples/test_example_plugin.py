@@ -46,9 +46,9 @@ async def test_a_solution_passes_and_nothing_does_not(protocol, open_sandbox, ro
     task_format, grader = protocol
     task = task_format.read(row)
     assert grader.check(task) is None
-    grade = await grader.grade(task, grader.gold(task), open_sandbox, timeout_sec=30)
+    grade = await grader.grade(task, grader.gold(task), open_sandbox, timeout_sec=60)
     assert (grade.reward, grade.exit_status) == (1.0, ExitStatus.SOLVED)
-    nothing = await grader.grade(task, Submission("", b""), open_sandbox, timeout_sec=30)
+    nothing = await grader.grade(task, Submission("", b""), open_sandbox, timeout_sec=60)
     assert (nothing.reward, nothing.exit_status) == (0.0, ExitStatus.EMPTY_PATCH)
 
 
@@ -56,13 +56,13 @@ async def test_work_in_a_sandbox_is_collected_and_judged(protocol, open_sandbox,
     task_format, grader = protocol
     task = task_format.read(ROWS[1])
     prepared = await task_format.prepare(sandbox, task)
-    done = await sandbox.exec("grep ERROR app.log > errors.txt", cwd=task.workdir, timeout_sec=30)
+    done = await sandbox.exec("grep ERROR app.log > errors.txt", cwd=task.workdir, timeout_sec=60)
     assert done.ok, done.stderr
     submission = await task_format.collect(sandbox, task, prepared)
     assert submission.artefacts["errors.txt"].startswith(b"ERROR 1\n")
-    assert (await grader.grade(task, submission, open_sandbox, timeout_sec=30)).reward == 1.0
+    assert (await grader.grade(task, submission, open_sandbox, timeout_sec=60)).reward == 1.0
     wrong = Submission("", b"", {"errors.txt": b"one line\n"})
-    grade = await grader.grade(task, wrong, open_sandbox, timeout_sec=30)
+    grade = await grader.grade(task, wrong, open_sandbox, timeout_sec=60)
     assert (grade.reward, grade.exit_status, grade.details) == (0.0, ExitStatus.UNSOLVED, {"lines": 1})
 
 
@@ -71,7 +71,7 @@ async def test_what_is_no_small_file_is_no_submission(protocol, sandbox, command
     task_format, _ = protocol
     task = task_format.read(ROWS[0])
     prepared = await task_format.prepare(sandbox, task)
-    assert (await sandbox.exec(command, cwd=task.workdir, timeout_sec=30)).ok
+    assert (await sandbox.exec(command, cwd=task.workdir, timeout_sec=60)).ok
     assert (await task_format.collect(sandbox, task, prepared)).artefacts == {}
 
 
@@ -79,7 +79,7 @@ async def test_a_task_whose_setup_fails_has_no_grade(protocol, open_sandbox):
     task_format, grader = protocol
     task = task_format.read({**ROWS[0], "setup": "echo no disk >&2; exit 3"})
     with pytest.raises(GraderError, match="no disk"):
-        await grader.grade(task, grader.gold(task), open_sandbox, timeout_sec=30)
+        await grader.grade(task, grader.gold(task), open_sandbox, timeout_sec=60)
 
 
 @pytest.mark.parametrize(

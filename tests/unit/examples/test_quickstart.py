@@ -19,7 +19,7 @@ async def test_the_task_is_fit(local_backend):
 
     class Opened:
         async def __aenter__(self):
-            machines.append(await local_backend.create(SandboxSpec(), labels={}, lifetime_sec=120))
+            machines.append(await local_backend.create(SandboxSpec(), labels={}, lifetime_sec=600))
             return machines[-1]
 
         async def __aexit__(self, *_):

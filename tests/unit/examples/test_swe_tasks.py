@@ -87,7 +87,7 @@ async def test_nothing_is_solved_before_the_repair(open_sandbox):
     async def exit_code(task):
         async with open_sandbox() as sandbox:
             await FORMAT.prepare(sandbox, task)
-            done = await sandbox.exec(task.metadata["eval_cmd"], cwd=task.workdir, timeout_sec=60)
+            done = await sandbox.exec(task.metadata["eval_cmd"], cwd=task.workdir, timeout_sec=300)
             return done.exit_code, b"FAILED" in done.stderr
 
     # 1 and FAILED: the tests ran. Anything else would be a broken task.
@@ -98,7 +98,7 @@ async def test_everything_is_solved_by_its_repair(open_sandbox):
     grader = ScaleSweGrader(ScaleSweSettings())
 
     async def status(task):
-        grade = await grader.grade(task, grader.gold(task), open_sandbox, timeout_sec=60)
+        grade = await grader.grade(task, grader.gold(task), open_sandbox, timeout_sec=300)
         return grade.exit_status, grade.reward
 
     assert await of_all_tasks(status) == {task.id: (ExitStatus.SOLVED, 1.0) for task in TASKS}

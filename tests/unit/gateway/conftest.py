@@ -154,14 +154,14 @@ async def make_rig() -> AsyncIterator[MakeRig]:
                 return codec.spell(said) if isinstance(said, str) else said
 
             engine = await stack.enter_async_context(ScriptedEngine(ids, **options.pop("engine", {})))
-            client = SGLangEngine(engine.url, timeout_sec=30)
+            client = SGLangEngine(engine.url, timeout_sec=600)
             stack.push_async_callback(client.aclose)
             turns: list[tuple[str, Turn]] = []
             settings = {
                 "sampling": SamplingPolicy(temperature=0.7, top_p=0.9, max_new_tokens=200),
                 "dialects": (OpenAIChat(), AnthropicMessages(), OpenAIResponses()),
                 "context_tokens": 10_000,
-                "turn_timeout_sec": 20.0,
+                "turn_timeout_sec": 600.0,
                 "on_turn": lambda rollout, turn: turns.append((rollout, turn)),
                 **options,
             }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from aiohttp import web
+from reserved import reserved_port
 
 from agentrl.engine import TensorSpec, WeightGroup
 from agentrl.errors import ContextOverflow, EngineError, EngineUnavailable
@@ -22,7 +22,7 @@ GROUP = WeightGroup("weights", "127.0.0.1", 29500, 2, "gloo")
 @asynccontextmanager
 async def pair(script=lambda ids, n: [5, 6, 99], **options):
     async with ScriptedEngine(script, **options) as server:
-        client = SGLangEngine(server.url, timeout_sec=20)
+        client = SGLangEngine(server.url, timeout_sec=600)
         try:
             yield server, client
         finally:
@@ -103,34 +103,27 @@ async def test_a_generation_whose_connection_broke_is_aborted():
 
 
 async def test_a_refused_connection_is_tried_again_until_the_engine_listens():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    server = ScriptedEngine(lambda ids, n: [5], port=port)
     waits = []
 
     async def sleep(seconds):
         waits.append(seconds)
         if len(waits) == 2:
-            await server.__aenter__()
+            await stack.enter_async_context(ScriptedEngine(lambda ids, n: [5], port=port))
 
-    client = SGLangEngine(f"http://127.0.0.1:{port}", timeout_sec=20, sleep=sleep)
-    try:
+    async with AsyncExitStack() as stack:
+        port = stack.enter_context(reserved_port())
+        client = SGLangEngine(f"http://127.0.0.1:{port}", timeout_sec=600, sleep=sleep)
+        stack.push_async_callback(client.aclose)
         assert (await client.generate([1], PARAMS, "a")).ids == (5,)
-    finally:
-        await client.aclose()
-        await server.__aexit__(None, None, None)
     assert len(waits) == 2
 
 
 async def test_an_engine_that_never_listens_did_not_get_the_request():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
+    async def sleep(seconds):
+        pass
 
-        async def sleep(seconds):
-            pass
-
-        client = SGLangEngine(f"http://127.0.0.1:{s.getsockname()[1]}", timeout_sec=20, sleep=sleep)
+    with reserved_port() as port:
+        client = SGLangEngine(f"http://127.0.0.1:{port}", timeout_sec=600, sleep=sleep)
         with pytest.raises(EngineUnavailable, match="connect") as caught:
             await client.generate([1], PARAMS, "a")
         with pytest.raises(EngineUnavailable):
@@ -172,7 +165,7 @@ async def test_a_router_does_not_forward_aborts_so_they_go_to_the_workers():
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        client = SGLangEngine(f"http://127.0.0.1:{runner.addresses[0][1]}", timeout_sec=20)
+        client = SGLangEngine(f"http://127.0.0.1:{runner.addresses[0][1]}", timeout_sec=600)
         try:
             await client.abort("a")
         finally:

@@ -132,7 +132,7 @@ class Clients(RuleBasedStateMachine):
         return FuzzEngine(self.speller)
 
     async def _parts(self):
-        return TurnParts(self.codec, self.engine, SamplingPolicy(), (), 100_000, 60.0, self.pool)
+        return TurnParts(self.codec, self.engine, SamplingPolicy(), (), 100_000, 600.0, self.pool)
 
     def run(self, function, *arguments):
         return self.runner.run(function(*arguments))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import anthropic
 import openai
 import pytest
+from leap import leap
 
 from agentrl.errors import BadRequest
 
@@ -120,19 +121,25 @@ async def test_time_that_is_up_refuses_and_time_that_runs_out_aborts(make_rig):
     late = rig.open(deadline=time.monotonic() - 1)
     assert (await ask(rig, late))[0] == 429
     assert (late.exhausted, rig.engine.calls) == ("time", [])
-    soon = rig.open(deadline=time.monotonic() + 0.05)
+    soon = rig.open(deadline=time.monotonic() + 100)
     rig.engine.fail_next("stall")
-    status, reply = await ask(rig, soon)
+    asking = asyncio.create_task(ask(rig, soon))
+    await rig.engine.arrived.acquire()
+    leap(100)
+    status, reply = await asking
     assert (status, reply["error"]["code"], soon.exhausted) == (429, "budget_exhausted", "time")
     await rig.engine.aborted.acquire()
     assert rig.engine.aborts == [rig.engine.calls[0].rid]
 
 
 async def test_a_turn_that_takes_too_long_is_given_up(make_rig):
-    rig = await make_rig("hello", turn_timeout_sec=0.05)
+    rig = await make_rig("hello", turn_timeout_sec=100)
     session = rig.open()
     rig.engine.fail_next("stall")
-    assert (await ask(rig, session))[0] == 503
+    asking = asyncio.create_task(ask(rig, session))
+    await rig.engine.arrived.acquire()
+    leap(100)
+    assert (await asking)[0] == 503
     await rig.engine.aborted.acquire()
     assert session.exhausted == ""
 

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import gc
-import socket
 import weakref
 
 import pytest
+from reserved import reserved_port
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
-def free_ports(count):
-    """Numbers of free ports, one behind the other."""
-    for first in range(20_000, 60_000, 97):
-        sockets = [socket.socket() for _ in range(count)]
-        try:
-            for offset, s in enumerate(sockets):
-                s.bind(("127.0.0.1", first + offset))
-        except OSError:
-            continue
-        else:
-            return range(first, first + count)
-        finally:
-            for s in sockets:
-                s.close()
-    raise AssertionError("no free ports")
+@pytest.fixture
+def ports():
+    """Two ports that the kernel gives to nobody who does not name them."""
+    with reserved_port() as one, reserved_port() as other:
+        yield one, other
 
 
-async def test_gateways_share_a_range_of_ports_and_a_sessions_url_finds_its_own(make_rig):
-    ports = free_ports(2)
+async def test_gateways_share_a_range_of_ports_and_a_sessions_url_finds_its_own(make_rig, ports):
     one, two = await make_rig("one", port=ports), await make_rig("two", port=ports)
-    assert (one.gateway.port, two.gateway.port) == tuple(ports)
+    assert (one.gateway.port, two.gateway.port) == ports
     for rig, text in ((one, "one"), (two, "two")):
         assert (await rig.post(rig.open(), BODY))[1]["choices"][0]["message"]["content"] == text
     with pytest.raises(OSError):
@@ -53,15 +42,15 @@ async def test_a_session_that_nobody_uses_is_closed_and_one_in_use_is_not(make_r
     orphan, used = rig.open("orphan"), rig.open("used")
     for session in (orphan, used):
         await rig.post(session, BODY)
-    orphan.used_at -= 100
-    used.used_at -= 40
-    await rig.gateway.close_idle(50)
+    orphan.used_at -= 10_000
+    used.used_at -= 4_000
+    await rig.gateway.close_idle(5_000)
     assert (orphan.closed, used.closed) == (True, False)
     assert "rollout orphan" in caplog.text
     # What it recorded is still there for whoever asks.
     assert len((await rig.gateway.close_session(orphan)).turns) == 1
     assert (await rig.post(used, BODY))[0] == 200
-    await rig.gateway.close_idle(30)
+    await rig.gateway.close_idle(3_000)
     assert not used.closed
 
 

@@ -42,11 +42,11 @@ async def test_a_cancelled_caller_waits_until_its_work_has_ended(parts):
 
     def work():
         started.set()
-        release.wait(10)
+        assert release.wait(60)
         ended.set()
 
     task = asyncio.create_task(parts.offload(10**6, work))
-    await asyncio.to_thread(started.wait, 10)
+    assert await asyncio.to_thread(started.wait, 60)
     task.cancel()
     for _ in range(5):
         await asyncio.sleep(0)

@@ -75,14 +75,14 @@ async def test_three_turns_are_one_chain_of_exact_ids(tokenizer, tmp_path):
     assert said[0] != tokenizer.encode(CALL)
     url = "/v1/messages"
     async with ScriptedEngine(lambda ids, n: [*said[n], stop]) as server:
-        engine = SGLangEngine(server.url, timeout_sec=20)
+        engine = SGLangEngine(server.url, timeout_sec=600)
         gateway = Gateway(
             codec=codec,
             engine=engine,
             sampling=SamplingPolicy(),
             dialects=(OpenAIChat(), AnthropicMessages()),
             context_tokens=8192,
-            turn_timeout_sec=20,
+            turn_timeout_sec=600,
         )
         await gateway.start()
         try:

@@ -78,8 +78,8 @@ async def relaying(api, replies, **budgets):
 
     async with UpstreamServer(replies) as there, aiohttp.ClientSession() as http:
         url = f"{there.url}/v1" if api == "openai" else there.url
-        upstream = Upstream(api, url, model="big", key="secret", timeout_sec=30, sleep=sleep)
-        relay = Relay(upstream, SamplingPolicy(max_new_tokens=40), (), 32_000, 60)
+        upstream = Upstream(api, url, model="big", key="secret", timeout_sec=600, sleep=sleep)
+        relay = Relay(upstream, SamplingPolicy(max_new_tokens=40), (), 32_000, 600)
         gateway = Gateway.relaying(relay, dialects=(OpenAIChat(), AnthropicMessages()))
         await gateway.start()
         session = gateway.open_session("r", Budgets(**budgets))
@@ -166,8 +166,8 @@ async def test_closing_the_session_ends_the_call():
         await asyncio.Event().wait()
 
     async with UpstreamServer([503]) as there, aiohttp.ClientSession() as http:
-        upstream = Upstream("openai", there.url + "/v1", model="big", key="", timeout_sec=30, sleep=forever)
-        gateway = Gateway.relaying(Relay(upstream, SamplingPolicy(), (), 32_000, 60), dialects=(OpenAIChat(),))
+        upstream = Upstream("openai", there.url + "/v1", model="big", key="", timeout_sec=600, sleep=forever)
+        gateway = Gateway.relaying(Relay(upstream, SamplingPolicy(), (), 32_000, 600), dialects=(OpenAIChat(),))
         await gateway.start()
         session = gateway.open_session("r")
         asking = asyncio.create_task(http.post(session.url(gateway.url) + OPENAI["path"], json=OPENAI["body"]))

@@ -81,6 +81,23 @@ async def test_a_reply_that_was_never_delivered_answers_the_retry(make_rig):
     assert [t.fork_reason for t in turns] == ["", "resampled"]
 
 
+async def test_a_reply_is_delivered_also_when_its_client_hangs_up_while_another_turn_holds_the_session(make_rig):
+    held = []
+
+    def hold(_rollout, _turn):
+        if not held:
+            held.append(asyncio.ensure_future(session.lock.acquire()))
+
+    rig = await make_rig(lambda ids, n: f"reply {n}", on_turn=hold)
+    session = rig.open()
+    url, hang_up = session.url(rig.gateway.url) + "/v1/chat/completions", {"Connection": "close"}
+    async with rig.http.post(url, json=BODY, headers=hang_up) as answer:
+        assert text((answer.status, await answer.json())) == "reply 0"
+    await until(lambda: not rig.gateway._runner.server.connections)
+    session.lock.release()
+    assert text(await ask(rig, session)) == "reply 1"
+
+
 async def test_asking_anew_after_delivery_is_a_second_turn(make_rig):
     rig = await make_rig(lambda ids, n: f"reply {n}")
     session = rig.open()
@@ -178,6 +195,6 @@ async def test_parallel_turns_of_one_session_do_not_wait_for_each_other(make_rig
 
 async def until(condition):
     """Let the loop run until ``condition`` holds; the test's own timeout is the judge of never."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)

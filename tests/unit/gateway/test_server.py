@@ -161,7 +161,7 @@ async def test_big_requests_are_read_and_rendered_off_the_event_loop(make_rig):
 
     def slow(messages, tools):
         where.append(threading.current_thread())
-        assert release.wait(10)
+        assert release.wait(60)
         return render(messages, tools)
 
     rig.codec.render = slow

@@ -48,7 +48,7 @@ def open_for(host):
             spec = task.machine
             image = await host.prepare(spec.image, spec.resources, spec.layers)
             machine = await host.create(
-                replace(spec, image=image, layers=()), labels={"agentrl-run": "t"}, lifetime_sec=300
+                replace(spec, image=image, layers=()), labels={"agentrl-run": "t"}, lifetime_sec=3600
             )
             try:
                 yield machine
@@ -100,7 +100,7 @@ def work(protocol, open_for):
     async def submit(task, script):
         async with open_for(task)() as machine:
             prepared = await protocol.prepare(machine, task)
-            done = await machine.exec(script, cwd=task.workdir, timeout_sec=30)
+            done = await machine.exec(script, cwd=task.workdir, timeout_sec=60)
             assert done.ok, done.stderr.decode()
             return await protocol.collect(machine, task, prepared)
 
@@ -111,7 +111,7 @@ def work(protocol, open_for):
 def judge(grader, open_for, work):
     """The grade of an agent that runs ``script``."""
 
-    async def grade(task, script, *, timeout_sec=60):
+    async def grade(task, script, *, timeout_sec=300):
         return await grader.grade(task, await work(task, script), open_for(task), timeout_sec=timeout_sec)
 
     return grade

@@ -79,8 +79,8 @@ RUN a=1; \
 async def test_it_builds_what_docker_would(read, host):
     recipe = read(BUILD, **{"one.txt": "1", "two.txt": "2", "run.sh": "#!/bin/sh\necho ran\n"})
     image = await host.prepare(recipe.image, Resources(), [recipe.layer])
-    sandbox = await host.create(SandboxSpec(image=image), labels={}, lifetime_sec=60)
-    listed = await sandbox.exec("find . -type f | sort; cat said", cwd="/app", timeout_sec=30)
+    sandbox = await host.create(SandboxSpec(image=image), labels={}, lifetime_sec=3600)
+    listed = await sandbox.exec("find . -type f | sort; cat said", cwd="/app", timeout_sec=60)
     await sandbox.close()
     assert listed.stdout.decode().splitlines() == [
         *("./everything/Dockerfile", "./everything/one.txt", "./everything/run.sh", "./everything/two.txt"),

@@ -21,7 +21,7 @@ SOLVED = "test -e /app/done && echo 1 >/logs/verifier/reward.txt || echo 0 >/log
 
 async def test_the_solution_runs_like_an_agent(make_task, grader, open_for):
     task = make_task(tests=SOLVED)
-    grade = await grader.grade(task, grader.gold(task), open_for(task), timeout_sec=60)
+    grade = await grader.grade(task, grader.gold(task), open_for(task), timeout_sec=300)
     assert (grade.reward, grade.exit_status) == (1.0, ExitStatus.SOLVED), grade.details
     assert open_for.opened == 2  # one to solve, one to judge
 
@@ -29,7 +29,7 @@ async def test_the_solution_runs_like_an_agent(make_task, grader, open_for):
 async def test_a_solution_that_fails_is_no_verdict(make_task, grader, open_for):
     task = make_task(tests=SOLVED, files={"solution/solve.sh": "echo why; exit 3"}.items())
     with pytest.raises(GraderError, match=r"ended with 3: why"):
-        await grader.grade(task, grader.gold(task), open_for(task), timeout_sec=60)
+        await grader.grade(task, grader.gold(task), open_for(task), timeout_sec=300)
 
 
 def test_without_a_solution_there_is_no_gold(make_task, grader):
@@ -40,7 +40,7 @@ def test_without_a_solution_there_is_no_gold(make_task, grader):
 
 async def test_nothing_carried_costs_no_sandbox(make_task, grader, open_for, nothing):
     task = make_task(tests=SOLVED)
-    assert (await grader.grade(task, nothing, open_for(task), timeout_sec=60)).exit_status is ExitStatus.EMPTY_PATCH
+    assert (await grader.grade(task, nothing, open_for(task), timeout_sec=300)).exit_status is ExitStatus.EMPTY_PATCH
     assert open_for.opened == 0
 
 
@@ -131,8 +131,8 @@ async def test_the_control_run_sees_through_code_under_test(name, make_task, gra
     task = make_task(tests=REWARDS_ZERO, files=IN_PROCESS.items())
     submission = await work(task, f"cat >calc.py <<'X'\n{INSIDE[name]}\ndef add(a, b):\n    return a - b\nX")
     trusting = HarborGrader(HarborSettings(control_run=False))
-    assert (await trusting.grade(task, submission, open_for(task), timeout_sec=60)).reward == 1.0
-    grade = await grader.grade(task, submission, open_for(task), timeout_sec=60)
+    assert (await trusting.grade(task, submission, open_for(task), timeout_sec=300)).reward == 1.0
+    grade = await grader.grade(task, submission, open_for(task), timeout_sec=300)
     assert (grade.reward, grade.exit_status) == (0.0, ExitStatus.UNSOLVED)
     assert "made to fail" in grade.details["control"]
 
@@ -141,8 +141,8 @@ async def test_the_control_run_sees_through_a_program_in_the_runners_place(make_
     task = make_task(tests=REWARDS_ZERO.replace("cd /tests", "cd /app"), files=IN_PROCESS.items())
     submission = await work(task, "mkdir unittest; echo 'raise SystemExit' >unittest/__init__.py")
     trusting = HarborGrader(HarborSettings(control_run=False))
-    assert (await trusting.grade(task, submission, open_for(task), timeout_sec=60)).reward == 1.0
-    assert (await grader.grade(task, submission, open_for(task), timeout_sec=60)).reward == 0.0
+    assert (await trusting.grade(task, submission, open_for(task), timeout_sec=300)).reward == 1.0
+    assert (await grader.grade(task, submission, open_for(task), timeout_sec=300)).reward == 0.0
 
 
 @pytest.mark.parametrize("tests", [REWARDS_ZERO, ONLY_ONE])
@@ -156,11 +156,11 @@ async def test_a_machine_of_the_control_run_that_dies_is_no_verdict(make_task, g
     task = make_task(tests=REWARDS_ZERO, files=IN_PROCESS.items())
     honest = await work(task, "printf 'def add(a, b):\\n    return a + b\\n' >calc.py")
     whole = mortal(open_for(task), number=2)
-    assert (await grader.grade(task, honest, whole, timeout_sec=60)).reward == 1.0
+    assert (await grader.grade(task, honest, whole, timeout_sec=300)).reward == 1.0
     for last in points(whole.made[1].calls, 4):
         dying = mortal(open_for(task), number=2, last=last)
         with pytest.raises((SandboxGone, GraderError)):
-            await grader.grade(task, honest, dying, timeout_sec=60)
+            await grader.grade(task, honest, dying, timeout_sec=300)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,14 @@ async def test_the_tasks_own_limit_holds_too(make_task, judge):
 async def test_a_patch_reaches_a_workdir_without_repository(make_task, grader, open_for):
     tests = "test -e /app/.agentrl-idle && test ! -e /app/.git && echo 1 >/logs/verifier/reward.txt"
     task = make_task(tests=tests)
-    grade = await grader.grade(task, Submission("", IDLE_PATCH), open_for(task), timeout_sec=60)
+    grade = await grader.grade(task, Submission("", IDLE_PATCH), open_for(task), timeout_sec=300)
     assert grade.exit_status is ExitStatus.SOLVED, grade.details
 
 
 async def test_a_patch_that_does_not_apply_is_rejected(make_task, grader, open_for):
     task = make_task(tests=SOLVED)
     patch = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
-    grade = await grader.grade(task, Submission("", patch), open_for(task), timeout_sec=60)
+    grade = await grader.grade(task, Submission("", patch), open_for(task), timeout_sec=300)
     assert (grade.reward, grade.exit_status) == (0.0, ExitStatus.PATCH_REJECTED)
 
 
@@ -211,7 +211,7 @@ async def test_a_machine_that_dies_is_no_verdict(make_task, grader, open_for, wo
             yield machine
 
     with pytest.raises(SandboxGone):
-        await grader.grade(task, await work(task, "touch done"), dying, timeout_sec=20)
+        await grader.grade(task, await work(task, "touch done"), dying, timeout_sec=300)
 
 
 def test_tests_that_fetch_are_refused_before_anything_is_paid_for(make_task, grader):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 from provider import Provider, until
 
@@ -8,9 +9,11 @@ from agentrl.errors import SandboxTransient
 from agentrl.types import SandboxSpec
 
 
-async def test_open_machines_are_kept_alive_whatever_goes_wrong(lease_on, ledger, caplog):
+async def test_open_machines_are_kept_alive_whatever_goes_wrong(lease_on, ledger, caplog, monkeypatch):
+    # Often, and yet none takes too long.
+    monkeypatch.setattr("agentrl.lease.keeper.random", SimpleNamespace(uniform=lambda low, high: low / 1000))
     provider = Provider({"keep": [SandboxTransient("503"), RuntimeError("a bug"), SandboxTransient("503")]})
-    provider.keep_alive_sec = 0.02
+    provider.keep_alive_sec = 30.0
     lease = lease_on(provider)
     async with lease.open(SandboxSpec(), rollout_id="a", lifetime_sec=60) as machine:
         await until(lambda: machine.kept >= 6)

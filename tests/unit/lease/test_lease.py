@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
+from leap import leap
 from provider import Provider, until
 
 from agentrl.errors import SandboxError, SandboxGone, SandboxRefused, SandboxThrottled, SandboxTransient
@@ -65,12 +67,14 @@ async def test_the_lifetime_shrinks_while_a_machine_is_waited_for(lease_on):
     lease = lease_on(provider, boot_concurrency=1)
     provider.gate.clear()
     first = asyncio.create_task(begin(lease))
+    started = time.monotonic()
     second = asyncio.create_task(begin(lease, lifetime_sec=100.0))
     await until(lambda: provider.creating)
     await asyncio.sleep(0.05)
     provider.gate.set()
     await first
-    assert 99.0 < (await second).lifetime_sec < 99.96
+    lifetime_sec = (await second).lifetime_sec
+    assert 100.0 - (time.monotonic() - started) <= lifetime_sec < 99.96
     await lease.aclose()
 
 
@@ -133,27 +137,36 @@ async def test_retries_end(lease_on, waits):
 
 
 async def test_being_told_to_slow_down_costs_no_attempt_and_brakes_everybody_once(lease_on, monkeypatch):
-    brakes = []
+    brakes, now, provider = [], [1000.0], Provider({"create": [SandboxThrottled("slow down")] * 12})
+    provider.gate.clear()
 
     def braked(error, attempt):
         brakes.append(attempt)
+        provider.gate.clear()
         return 0.05
 
     monkeypatch.setattr("agentrl.lease.retries.retry_delay", braked)
-    provider = Provider({"create": [SandboxThrottled("slow down")] * 12})
+    monkeypatch.setattr("agentrl.lease.retries.time", SimpleNamespace(monotonic=lambda: now[0]))
     lease = lease_on(provider, boot_retries=0)
-    machines = await asyncio.gather(*(begin(lease) for _ in range(6)))
-    assert len({machine.id for machine in machines}) == 6
-    assert brakes == list(range(len(brakes)))
-    assert len(brakes) <= 7, "six answers to questions from before the brake count once"
+    opening = asyncio.gather(*(begin(lease) for _ in range(6)))
+    for answers in (0, 6, 12):
+        await until(lambda: (provider.creating, provider.calls.get("create", 0)) == (6, answers))  # noqa: B023
+        now[0] += 1.0
+        provider.gate.set()
+    assert len({machine.id for machine in await opening}) == 6
+    assert brakes == [0, 1], "six answers to questions from before the brake count once"
     await lease.aclose()
 
 
-async def test_patience_ends_with_what_was_waited_for(lease_on):
-    provider = Provider({"create": [SandboxThrottled("429: 20 at most", 30.0)]})
-    lease = lease_on(provider)
-    with pytest.raises(SandboxThrottled, match=r"no sandbox for a within 0 s: 429: 20 at most"):
-        await begin(lease, patience_sec=0.05)
+async def test_patience_ends_with_what_was_waited_for(tmp_path, lease_on):
+    provider = Provider({"create": [SandboxThrottled("429: 20 at most", 200.0)]})
+    limits = Limits(tmp_path / "l", starting=1)
+    lease = lease_on(provider, limits=limits)
+    opening = asyncio.create_task(begin(lease))
+    await until(lambda: not limits.pace.free())
+    leap(100)
+    with pytest.raises(SandboxThrottled, match=r"no sandbox for a within \d+ s: 429: 20 at most"):
+        await opening
     await lease.aclose()
 
 
@@ -215,7 +228,8 @@ async def test_a_machine_whose_creation_failed_all_the_same_is_found_and_deleted
     assert (entries.open, entries.intended) == ({}, {})
 
 
-async def test_what_could_not_be_looked_for_is_looked_for_at_the_end(lease_on, ledger, waits):
+async def test_what_could_not_be_looked_for_is_looked_for_at_the_end(lease_on, ledger, waits, monkeypatch):
+    monkeypatch.setattr("agentrl.lease.doubts.LOOK_SEC", 3600.0)
     provider = Provider({"create": [("made", SandboxTransient("reset"))]})
     lease = lease_on(provider)
     async with lease.open(SandboxSpec(), **MINUTE):
@@ -226,7 +240,8 @@ async def test_what_could_not_be_looked_for_is_looked_for_at_the_end(lease_on, l
     assert ledger.read().intended == {}
 
 
-async def test_the_end_looks_only_for_its_own(lease_on, waits):
+async def test_the_end_looks_only_for_its_own(lease_on, waits, monkeypatch):
+    monkeypatch.setattr("agentrl.lease.doubts.LOOK_SEC", 3600.0)
     provider = Provider()
     foreign = await provider.create(SandboxSpec(), labels={RUN_LABEL: "r1", KEY_LABEL: "x"}, lifetime_sec=60)
     provider.faults["create"] = [SandboxTransient("reset")]
@@ -307,11 +322,11 @@ async def test_a_hurry_gives_each_close_one_chance_of_seconds(lease_on, ledger, 
     monkeypatch.setattr("agentrl.lease.hurry.HURRY_SEC", 0.05)
     provider = Provider()
     lease = lease_on(provider)
-    fast, slow = await begin(lease), await begin(lease)
+    _, slow = await begin(lease), await begin(lease)
     stuck = asyncio.Event()
     slow.close = stuck.wait
     closing = asyncio.create_task(lease.aclose())
-    await until(lambda: fast.id not in provider.machines)
+    await until(lambda: ledger.open_ids() == (slow.id,))
     assert not closing.done()
     lease.hurry()
     await closing

@@ -24,11 +24,16 @@ def opened(lease, spec, **options):
     return lease.open(spec, **{"rollout_id": "r", "lifetime_sec": LIFE_SEC, **options})
 
 
+async def idle(lease, count):
+    """Until so many machines wait for somebody."""
+    await until(lambda: len(lease._warm._idle) == count)
+
+
 async def test_what_was_announced_is_there_and_what_was_not_is_made(warm_on, ledger):
     provider = Provider()
     lease = warm_on(provider)
     lease.warm([A, A, B])
-    await until(lambda: len(provider.machines) == 2)
+    await idle(lease, 2)
     async with opened(lease, A) as hit:
         assert hit.labels[ROLLOUT_LABEL] == "warm"
         assert hit.spec == SandboxSpec(image="a+agent", reach=(80,))
@@ -56,7 +61,7 @@ async def test_only_what_is_exactly_so_will_do(warm_on, spec):
     provider = Provider()
     lease = warm_on(provider, 1)
     lease.warm([A])
-    await until(lambda: provider.machines)
+    await idle(lease, 1)
     async with opened(lease, spec) as machine:
         assert machine.labels[ROLLOUT_LABEL] == "r"
     assert lease.counts == {"hits": 0, "misses": 1}
@@ -67,8 +72,7 @@ async def test_one_that_died_or_would_die_too_early_is_not_handed_out(warm_on):
     provider = Provider()
     lease = warm_on(provider)
     lease.warm([A, A])
-    await until(lambda: len(provider.machines) == 2 and not provider.creating)
-    await asyncio.sleep(0.01)
+    await idle(lease, 2)
     async with opened(lease, A, lifetime_sec=10_000.0) as machine:
         assert machine.labels[ROLLOUT_LABEL] == "r"
     dead, *_ = provider.machines.values()
@@ -85,7 +89,7 @@ async def test_a_change_of_plan_closes_what_nobody_needs(warm_on, monkeypatch):
     provider = Provider()
     lease = warm_on(provider)
     lease.warm([A, B])
-    await until(lambda: len(provider.machines) == 2)
+    await idle(lease, 2)
     lease.warm([B, C])
     await until(lambda: {m.spec.image for m in provider.machines.values()} == {"b+agent", "c+agent"})
     assert provider.calls["create"] == 3
@@ -99,7 +103,7 @@ async def test_who_has_just_begun_still_gets_what_waits_for_nobody_else(warm_on,
     provider = Provider()
     lease = warm_on(provider, 1)
     lease.warm([A])
-    await until(lambda: provider.machines)
+    await idle(lease, 1)
     lease.warm([B])
     await asyncio.sleep(0.05)
     async with opened(lease, A):
@@ -112,7 +116,7 @@ async def test_real_rollouts_come_first(tmp_path, warm_on):
     provider = Provider()
     lease = warm_on(provider, limits=Limits(tmp_path / "l", starting=4, live=3))
     lease.warm([A, A])
-    await until(lambda: len(provider.machines) == 2)
+    await idle(lease, 2)
     async with opened(lease, C), opened(lease, C), opened(lease, C):
         assert {m.spec.image for m in provider.machines.values()} == {"c+agent"}
         lease.warm([B, B])
@@ -129,7 +133,7 @@ async def test_a_place_is_given_back_to_another_process_that_waits(tmp_path, war
     lease = warm_on(provider, 1, limits=Limits(tmp_path / "l", starting=4, live=1))
     other = lease_on(provider, limits=Limits(tmp_path / "l", starting=4, live=1))
     lease.warm([A])
-    await until(lambda: provider.machines)
+    await idle(lease, 1)
     async with opened(other, B) as machine:
         await asyncio.sleep(0.05)
         assert list(provider.machines.values()) == [machine]

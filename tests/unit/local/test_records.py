@@ -50,7 +50,7 @@ def test_a_bubblewrap_killed_halfway_leaves_no_waiting_child(tmp_path):
         "true",
     ]
     with subprocess.Popen(argv, pass_fds=[never], stderr=subprocess.DEVNULL) as bwrap:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len(found := stragglers(folder)) < 2:
             assert time.monotonic() < deadline, found
         bwrap.send_signal(signal.SIGKILL)
@@ -59,6 +59,5 @@ def test_a_bubblewrap_killed_halfway_leaves_no_waiting_child(tmp_path):
     (orphan,) = [pid for pid in found if pid != bwrap.pid]
     assert stragglers(folder) == [orphan]
     destroy(folder)
-    while stragglers(folder):
-        assert time.monotonic() < deadline
+    assert stragglers(folder) == []
     assert not folder.exists()

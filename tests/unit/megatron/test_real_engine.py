@@ -57,7 +57,7 @@ class SampledRun:
 
 
 async def test_the_engine_samples_from_exactly_the_weights_that_were_trained(tiny_llama, make_spec, tmp_path):
-    launcher = LocalEngine(LocalEngineSettings(threads=1, slots=8))
+    launcher = LocalEngine(LocalEngineSettings(threads=1, slots=8, start_sec=600))
     running = await launcher.start(EngineSpec(tiny_llama, 128, "float32", 0, tmp_path / "engine.log"))
     engine = SGLangEngine(running.url)
     try:

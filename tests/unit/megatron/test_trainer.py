@@ -33,7 +33,7 @@ class ReceivingEngine:
         self._group = await asyncio.to_thread(self._join, group)
 
     def _join(self, group):
-        timeout = timedelta(seconds=60)
+        timeout = timedelta(seconds=600)
         url = f"tcp://{group.address}:{group.port}"
         store, rank, size = next(dist.rendezvous(url, 1, group.world_size, timeout=timeout))
         prefixed = dist.PrefixStore(group.name, store)

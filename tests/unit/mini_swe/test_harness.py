@@ -1,9 +1,12 @@
 """The loop over a real sandbox, against a scripted model."""
 
+import asyncio
 import socket
 
 import pytest
 from chat_server import ChatServer
+from leap import leap
+from reserved import reserved_port
 
 from agentrl.api import AgentEnd, EngineUnavailable, HarnessError, HarnessJob, SandboxGone
 from agentrl_mini_swe.harness import MiniSwe
@@ -28,8 +31,8 @@ def job(base_url: str, **changes) -> HarnessJob:
         "api_key": "key",
         "model": "m",
         "max_turns": 10,
-        "time_budget_sec": 60.0,
-        "turn_timeout_sec": 30.0,
+        "time_budget_sec": 600.0,
+        "turn_timeout_sec": 300.0,
         "context_tokens": 1000,
     }
     return HarnessJob(**{**values, **changes})
@@ -102,12 +105,26 @@ async def test_a_cut_reply_is_not_run(sandbox):
     assert last_messages(server)[2].startswith("exit code 2")
 
 
+class Hasty:
+    """A sandbox that is ``hurried`` by one word only: other commands may take as long as the machine likes. ``limits``: what was asked."""
+
+    def __init__(self, sandbox, hurried: str):
+        self._sandbox, self._hurried, self.limits = sandbox, hurried, set()
+
+    async def exec(self, command, *, timeout_sec, **options):
+        self.limits.add(timeout_sec)
+        limit = timeout_sec if self._hurried in command else 600
+        return await self._sandbox.exec(command, timeout_sec=limit, **options)
+
+
 async def test_a_command_that_takes_too_long_is_killed_and_the_work_goes_on(sandbox):
-    replies = [bash("echo begun; sleep 600 & sleep 600"), bash("pgrep -c sleep || true"), SUBMIT]
-    result, server = await run(sandbox, replies, settings={"command_timeout_sec": 0.5})
-    assert result.end is AgentEnd.FINISHED
-    assert last_messages(server)[1] == "timed out after 0.5 s and was killed\nbegun"
-    assert last_messages(server)[2] == "exit code 0\n0"
+    # What was killed may still be ending.
+    gone = "while pgrep -f ^sleep >/dev/null; do sleep 0.02; done; echo gone"
+    hasty, replies = Hasty(sandbox, "4321"), [bash("sleep 4321 & sleep 4321"), bash(gone), SUBMIT]
+    result, server = await run(hasty, replies, settings={"command_timeout_sec": 0.5})
+    assert (result.end, hasty.limits) == (AgentEnd.FINISHED, {0.5})
+    assert last_messages(server)[1] == "timed out after 0.5 s and was killed\n(no output)"
+    assert last_messages(server)[2] == "exit code 0\ngone"
 
 
 async def test_a_long_output_is_shortened(sandbox):
@@ -137,7 +154,13 @@ async def test_no_limit_of_turns():
 
 
 async def test_time_runs_out_while_a_command_runs(sandbox):
-    result, _ = await run(sandbox, [bash("sleep 600")], time_budget_sec=0.5)
+    working = run(
+        sandbox, [bash("touch began; sleep 4321")], settings={"command_timeout_sec": 4000}, time_budget_sec=500
+    )
+    running = asyncio.create_task(working)
+    await sandbox.exec("until [ -e /tmp/began ]; do sleep 0.02; done", timeout_sec=600)
+    leap(500)
+    result, _ = await running
     assert result.end is AgentEnd.TIME_BUDGET
     assert result.details["commands"] == 1
 
@@ -171,10 +194,10 @@ async def test_a_request_that_the_gateway_rejects_is_the_harness_fault(status):
 
 
 async def test_a_gateway_that_cannot_be_reached():
-    async with ChatServer([]) as server:
-        gone = server.url
-    with pytest.raises(EngineUnavailable, match="cannot be reached"):
-        await MiniSwe(MiniSweSettings()).run(NO_SANDBOX, job(gone))
+    with reserved_port() as port:
+        gone = f"http://127.0.0.1:{port}"
+        with pytest.raises(EngineUnavailable, match="cannot be reached"):
+            await MiniSwe(MiniSweSettings()).run(NO_SANDBOX, job(gone))
 
 
 async def test_a_gateway_that_does_not_answer_in_time():

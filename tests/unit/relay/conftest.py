@@ -12,6 +12,7 @@ from aiohttp import web
 from port_host import Ported, PortHost
 
 from agentrl.api import Sandbox, SandboxSpec
+from agentrl.relay import launch
 from agentrl_local.backend import LocalBackend
 from agentrl_local.settings import LocalSettings
 
@@ -57,6 +58,12 @@ class Service:
             await self.more.acquire()
             await response.write(b"data: %d\n\n" % number)
         return response
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that is told to end does, however busy the machine is."""
+    monkeypatch.setattr(launch, "_GOODBYE_SEC", 100.0)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from provider import until
 
 from agentrl.api import Sandbox, SandboxSpec
 from agentrl.relay import channel
@@ -43,7 +44,7 @@ async def hashes(sandbox, url: str, size: int) -> bool:
     command = (
         f"head -c {size} /dev/urandom > body; curl -s --data-binary @body {url}{ROOT}/hash; echo; sha256sum < body"
     )
-    result = await sandbox.exec(command, cwd="/tmp", timeout_sec=60)
+    result = await sandbox.exec(command, cwd="/tmp", timeout_sec=200)
     answer, own = result.stdout.decode().split("\n")[:2]
     return answer == own.split()[0]
 
@@ -51,9 +52,9 @@ async def hashes(sandbox, url: str, size: int) -> bool:
 async def test_by_websocket_through_the_providers_proxy(sandbox, service, caplog):
     with caplog.at_level(logging.DEBUG, logger="agentrl.relay"):
         async with Relay(sandbox, port=service.port, root=ROOT, tunnel=True) as relay:
+            await until(lambda: "is open" in caplog.text)
             assert await hashes(sandbox, relay.url, 300_000)
             assert await hashes(sandbox, relay.url, 10)
-            assert "is open" in caplog.text
 
 
 async def test_by_commands(sandbox, service, monkeypatch):
@@ -63,6 +64,10 @@ async def test_by_commands(sandbox, service, monkeypatch):
 
 
 async def test_a_client_that_leaves_is_noticed(sandbox, service):
-    async with asyncio.timeout(60), Relay(sandbox, port=service.port, root=ROOT, tunnel=True) as relay:
-        await sandbox.exec(f"timeout 2 curl -s {relay.url}{ROOT}/wait", timeout_sec=30)
+    async with asyncio.timeout(200), Relay(sandbox, port=service.port, root=ROOT, tunnel=True) as relay:
+        call = f"curl -s {relay.url}{ROOT}/wait & until [ -e /tmp/go ]; do sleep 0.02; done; kill $!"
+        calling = asyncio.create_task(sandbox.exec(call, timeout_sec=200))
+        await service.arrived.wait()
+        await sandbox.write_file("/tmp/go", b"")
         await service.left.wait()
+        assert (await calling).ok

@@ -11,9 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 from port_host import SECRET, Ported
+from provider import until
 
 from agentrl.api import ExecResult, Sandbox, SandboxGone, SandboxRefused, SandboxTransient
 from agentrl.relay import channel, relay
+from agentrl.relay.inside.pipe import Pipe
+from agentrl.relay.inside.streams import Streams
 from agentrl.relay.launch import _START, ProgramLost, launch
 from agentrl.relay.relay import Relay
 
@@ -26,7 +29,7 @@ port, path, number, size = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(
 good = []
 def call():
     body = os.urandom(size)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     for _ in range(2):
         connection.request("POST", path, body)
         answer = connection.getresponse().read()
@@ -45,7 +48,7 @@ def opened(sandbox: Sandbox, service: Any, *, tunnel: bool) -> Relay:
 
 async def says(sandbox: Sandbox, command: str) -> str:
     """What a command in the sandbox prints."""
-    result = await sandbox.exec(command, timeout_sec=100)
+    result = await sandbox.exec(command, timeout_sec=300)
     assert not result.timed_out
     return result.stdout.decode()
 
@@ -53,7 +56,7 @@ async def says(sandbox: Sandbox, command: str) -> str:
 async def crowd(sandbox: Sandbox, url: str, path: str, number: int, size: int) -> str:
     """How many of so many callers got the right answer."""
     argv = ["python3", "-c", CROWD, url.rpartition(":")[2], ROOT + path, str(number), str(size)]
-    result = await sandbox.exec(argv, timeout_sec=100)
+    result = await sandbox.exec(argv, timeout_sec=300)
     return (result.stdout + result.stderr).decode().strip()
 
 
@@ -97,10 +100,11 @@ async def test_a_stream_flows_piece_by_piece(way, service):
 async def test_a_client_that_leaves_is_noticed(way, service):
     sandbox, tunnel = way
     async with opened(sandbox, service, tunnel=tunnel) as made:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             call = asyncio.create_task(says(sandbox, f"curl -s {made.url}{ROOT}/wait"))
             await service.arrived.wait()
             call.cancel()
+            await asyncio.wait([call])
             await service.left.wait()
 
 
@@ -118,11 +122,11 @@ client.close()
 
 async def test_a_connection_that_breaks_at_one_end_breaks_at_the_other(way, service):
     sandbox, tunnel = way
-    async with asyncio.timeout(30), opened(sandbox, service, tunnel=tunnel) as made:
+    async with asyncio.timeout(300), opened(sandbox, service, tunnel=tunnel) as made:
         assert (await says(sandbox, f"curl -s {made.url}{ROOT}/break; echo $?")).strip() in ("52", "56")
         sign = f"{made.folder}/go"
         argv = ["python3", "-c", RUDE, made.url.rpartition(":")[2], f"{ROOT}/wait", sign]
-        call = asyncio.create_task(sandbox.exec(argv, timeout_sec=30))
+        call = asyncio.create_task(sandbox.exec(argv, timeout_sec=300))
         await service.arrived.wait()
         await sandbox.write_file(sign, b"")
         await service.left.wait()
@@ -131,7 +135,7 @@ async def test_a_connection_that_breaks_at_one_end_breaks_at_the_other(way, serv
 
 async def test_a_request_under_way_is_cut_when_the_relay_ends(way, service):
     sandbox, tunnel = way
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         async with opened(sandbox, service, tunnel=tunnel) as made:
             call = asyncio.create_task(says(sandbox, f"curl -s {made.url}{ROOT}/wait; echo $?"))
             await service.arrived.wait()
@@ -154,10 +158,23 @@ async def test_a_killed_program_is_started_again_at_the_same_port(way, service, 
     sandbox, tunnel = way
     async with opened(sandbox, service, tunnel=tunnel) as made:
         assert await says(sandbox, f"curl -s {made.url}{ROOT}/") == "hello"
-        await sandbox.exec(["pkill", "-f", f"progra[m].pyz {made.folder}"], timeout_sec=10)
+        await sandbox.exec(["pkill", "-f", f"progra[m].pyz {made.folder}"], timeout_sec=300)
         retry = "--retry 100 --retry-delay 1 --retry-all-errors"
         assert await says(sandbox, f"curl -s {retry} {made.url}{ROOT}/") == "hello"
     assert "was killed" in caplog.text
+
+
+async def test_the_port_of_a_program_that_is_about_to_end_is_waited_for(ported):
+    with socket.socket() as before:
+        before.bind(("127.0.0.1", 0))
+        before.listen()
+        port = before.getsockname()[1]
+        launching = asyncio.create_task(launch(ported, websocket=False, port=port))
+        await until(lambda: ported.commands)
+        await says(ported, f"until [ -e {ported.commands[0][4]}/started ]; do sleep 0.02; done")
+    program = await launching
+    assert program.port == port
+    await program.stop()
 
 
 async def test_nothing_is_left_behind(way, service):
@@ -167,7 +184,7 @@ async def test_nothing_is_left_behind(way, service):
         assert await says(sandbox, f"ls {folder}") != ""
         assert await says(sandbox, f"pgrep -fc '{folder}'") != "0\n"
     assert await says(sandbox, f"ls {folder} 2>/dev/null") == ""
-    assert await says(sandbox, f"pgrep -f 'progra[m].pyz {folder}'") == ""
+    await says(sandbox, f"while pgrep -f 'progra[m].pyz {folder}'; do sleep 0.02; done")
 
 
 async def test_a_service_that_is_down_hangs_up(way, service):
@@ -182,6 +199,14 @@ async def test_a_service_that_is_down_hangs_up(way, service):
 # ------------------------------------------------------------------------------------------------ the WebSocket
 
 
+@pytest.fixture
+def no_stand_in(monkeypatch):
+    """Polls wait for the WebSocket to open, however long that takes."""
+    monkeypatch.setattr(relay, "PATIENCE_SEC", 600.0)
+    monkeypatch.setattr(channel, "CONNECT_SEC", 600.0)
+
+
+@pytest.mark.usefixtures("no_stand_in")
 async def test_a_channel_that_is_cut_all_the_time_loses_and_doubles_nothing(ported, port_host, service, monkeypatch):
     monkeypatch.setattr(relay, "STEADY_SEC", 0.0)
     dice = random.Random(7)
@@ -193,6 +218,7 @@ async def test_a_channel_that_is_cut_all_the_time_loses_and_doubles_nothing(port
     assert exchanges(ported) == 1  # the goodbye
 
 
+@pytest.mark.usefixtures("no_stand_in")
 async def test_while_the_websocket_lives_no_commands_are_run(ported, port_host, service):
     async with opened(ported, service, tunnel=True) as made:
         await port_host.until_visits(1)
@@ -201,11 +227,11 @@ async def test_while_the_websocket_lives_no_commands_are_run(ported, port_host, 
         assert len(ported.commands) == before + 1
 
 
+@pytest.mark.usefixtures("no_stand_in")
 async def test_a_websocket_on_which_nobody_has_anything_to_say_stays(ported, port_host, service, monkeypatch):
     monkeypatch.setattr(channel, "HEARTBEAT_SEC", 0.1)
     async with opened(ported, service, tunnel=True):
-        await port_host.until_visits(1)
-        await says(ported, "sleep 1")
+        await until(lambda: port_host.answers > 10)
         assert (port_host.visits, port_host.cuts) == (1, 0)
 
 
@@ -217,7 +243,7 @@ async def test_the_newest_connection_of_the_host_takes_over(ported, port_host):
         for socket in (old, new):
             await socket.send_bytes(hello)
             assert await socket.receive_bytes() == bytes(16)
-        assert (await old.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSED
+        assert (await old.receive(timeout=100)).type is aiohttp.WSMsgType.CLOSED
         await new.send_bytes(bytes(16))
         assert await new.receive_bytes() == bytes(16)
     await program.stop()
@@ -231,11 +257,16 @@ async def test_a_websocket_that_does_not_open_holds_nobody_up(ported, port_host,
         assert (port_host.visits, port_host.cuts) == (1, 0)
 
 
+@pytest.mark.usefixtures("no_stand_in")
 async def test_a_websocket_that_falls_silent_is_replaced(ported, port_host, service, monkeypatch):
-    monkeypatch.setattr(channel, "HEARTBEAT_SEC", 0.2)
-    async with asyncio.timeout(60), opened(ported, service, tunnel=True) as made:
+    monkeypatch.setattr(channel, "HEARTBEAT_SEC", 0.1)
+    async with asyncio.timeout(300), opened(ported, service, tunnel=True) as made:
         assert await crowd(ported, made.url, "/back", 1, 1000) == "1"
         assert exchanges(ported) == port_host.cuts == 0
+        monkeypatch.setattr(channel, "SILENCE_SEC", 0.3)
+        heard = port_host.answers
+        await until(lambda: port_host.answers > heard + 1)
+        monkeypatch.setattr(channel, "CONNECT_SEC", 1.0)
         port_host.mute = True
         call = asyncio.create_task(crowd(ported, made.url, "/back", 4, 1000))
         while not exchanges(ported):  # polls have taken over
@@ -247,7 +278,7 @@ async def test_a_websocket_that_falls_silent_is_replaced(ported, port_host, serv
 async def test_a_websocket_that_does_not_open_is_tried_again(ported, port_host, service, monkeypatch):
     monkeypatch.setattr(channel, "CONNECT_SEC", 0.5)
     port_host.mute = True
-    async with asyncio.timeout(60), opened(ported, service, tunnel=True):
+    async with asyncio.timeout(300), opened(ported, service, tunnel=True):
         await port_host.until_visits(1)
         await port_host.until_visits(2)
 
@@ -275,7 +306,7 @@ async def test_without_a_way_in_it_goes_on_by_polls(ported, port_host, service, 
 
 async def test_a_websocket_is_tried_again(ported, port_host, service):
     port_host.refuse = b"502 Bad Gateway"
-    async with asyncio.timeout(60), opened(ported, service, tunnel=True) as made:
+    async with asyncio.timeout(300), opened(ported, service, tunnel=True) as made:
         assert await crowd(ported, made.url, "/back", 1, 1000) == "1"
         port_host.refuse = b""
         await port_host.until_visits(1)
@@ -300,7 +331,7 @@ async def test_without_the_token_nobody_is_the_host(ported, port_host, service):
     assert await program.exchange(bytes(16), hold_sec=0.0) == bytes(16)
     await program.stop()
     with pytest.raises(ProgramLost):
-        await program.exchange(bytes(16), hold_sec=0.0)
+        await channel.by_polls(Streams(Pipe()), program)
 
 
 async def test_the_token_is_on_no_command_line_and_in_no_environment(ported, service):
@@ -355,14 +386,14 @@ async def test_an_image_without_python_says_what_to_do(service):
 async def test_the_search_for_python_ends_with_that_code_where_there_is_none(walled):
     script = _START.replace("/usr/", "/nowhere/").replace("/opt/", "/nowhere/")
     result = await walled.exec(
-        ["/bin/sh", "-c", script, "sh", "/x", "0", "0"], env={"PATH": "/nowhere"}, timeout_sec=10
+        ["/bin/sh", "-c", script, "sh", "/x", "0", "0"], env={"PATH": "/nowhere"}, timeout_sec=100
     )
     assert result.exit_code == 127
 
 
 async def test_a_sandbox_that_dies_is_the_sandboxes_fault(walled, service):
     with pytest.raises(SandboxGone):
-        async with asyncio.timeout(30), opened(walled, service, tunnel=False) as made:
+        async with asyncio.timeout(300), opened(walled, service, tunnel=False) as made:
             await walled.close()
             while not made.broken:
                 await asyncio.sleep(0.01)
@@ -370,7 +401,7 @@ async def test_a_sandbox_that_dies_is_the_sandboxes_fault(walled, service):
 
 async def test_what_the_block_raises_is_what_is_raised(walled, service):
     with pytest.raises(SandboxGone, match="my own"):
-        async with asyncio.timeout(30), opened(walled, service, tunnel=False) as made:
+        async with asyncio.timeout(300), opened(walled, service, tunnel=False) as made:
             await walled.close()
             while not made.broken:
                 await asyncio.sleep(0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from provider import until
@@ -27,8 +26,8 @@ async def test_an_agent_gets_a_sandbox_that_was_started_ahead(bench, tmp_path):
         ahead = Ahead(b.parts)
         task = b.parts.task_format.read(repair_row())
         ahead.want(iter([task] * 5))
-        warm = [await asyncio.wait_for(b.machines.made.get(), 60) for _ in range(2)]
-        await until(lambda: len(b.ledger.open_ids()) == 2)
+        await until(lambda: len(lease._warm._idle) == 2)
+        warm = [b.machines.made.get_nowait() for _ in range(2)]
         rollout = await b.run_one(task, RolloutId(0, 0, 0), 1)
         assert rollout.exit_status is ExitStatus.SOLVED
         grading = b.machines.made.get_nowait()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
 import pytest
+from leap import leap
 from privileges import needs_root
 from repair import BREAK, CHECK, FIX, SUBMIT, bash, repair_row
 
@@ -16,6 +18,7 @@ from agentrl_mini_swe.harness import MiniSwe
 from agentrl_mini_swe.settings import MiniSweSettings
 
 HANG = "touch /tmp/started; sleep 600"
+PATIENCE_SEC = 60
 
 
 class Acting:
@@ -114,8 +117,12 @@ async def test_the_gateway_knows_which_budget_it_was_that_ended_an_agent(bench, 
 
 
 async def test_an_agent_that_works_too_long_is_stopped_and_graded(bench):
-    async with bench([FIX, bash("sleep 600")], SWE_AGENT_TIME_BUDGET_SEC="4") as b:
-        rollout = await b.roll()
+    budgets = {"SWE_AGENT_TIME_BUDGET_SEC": "500", "SWE_MINI_COMMAND_TIMEOUT_SEC": "600"}
+    async with bench([FIX, bash(HANG)], **budgets) as b:
+        rolling = asyncio.create_task(b.roll())
+        await b.when_started()
+        leap(500)
+        rollout = await rolling
     assert (rollout.exit_status, rollout.agent_end) == (ExitStatus.TIME_BUDGET, AgentEnd.TIME_BUDGET)
     assert rollout.reward == 1.0
 
@@ -129,8 +136,8 @@ class Inside(Acting):
     runs_in = "sandbox"
 
 
-ASK = """curl -s --max-time {} -H 'Content-Type: application/json' -d '{{"messages": [{{"role": "user", "content": "Go on."}}]}}' \
-    {}/v1/chat/completions > answer || echo left"""
+ASK = """curl -s -H 'Content-Type: application/json' -d '{{"messages": [{{"role": "user", "content": "Go on."}}]}}' \
+    {}/v1/chat/completions"""
 
 
 @pytest.mark.parametrize("reach", ["auto", "relay"])
@@ -138,9 +145,9 @@ async def test_an_agent_inside_calls_the_gateway(bench, reach):
     ways = []
 
     async def ask(sandbox, job):
-        answered = await sandbox.exec(ASK.format(60, job.base_url) + "; cat answer", cwd="/tmp", timeout_sec=70)
+        answered = await sandbox.exec(ASK.format(job.base_url), timeout_sec=PATIENCE_SEC)
         direct = f"http://127.0.0.1:{b.parts.gateway.port}/health"
-        ways.append((await sandbox.exec(["curl", "-s", direct], timeout_sec=20)).ok)
+        ways.append((await sandbox.exec(["curl", "-s", direct], timeout_sec=PATIENCE_SEC)).ok)
         return HarnessResult(AgentEnd.FINISHED, answered.stdout.decode())
 
     async with bench(["I look around."], harness=Inside(ask), AGENTRL_REACH=reach) as b:
@@ -153,15 +160,19 @@ async def test_an_agent_inside_calls_the_gateway(bench, reach):
 @pytest.mark.parametrize("reach", ["auto", "relay"])
 async def test_what_an_agent_inside_does_not_wait_for_is_not_sampled(bench, reach):
     async def leave(sandbox, job):
-        left = await sandbox.exec(ASK.format(2, job.base_url), cwd="/tmp", timeout_sec=20)
-        async with asyncio.timeout(20):
+        asking = asyncio.create_task(sandbox.exec(ASK.format(job.base_url), timeout_sec=PATIENCE_SEC))
+        async with asyncio.timeout(PATIENCE_SEC):
+            await b.model.arrived.acquire()
+            asking.cancel()
             await b.model.aborted.acquire()
-        return HarnessResult(AgentEnd.FINISHED, left.stdout.decode())
+        with suppress(asyncio.CancelledError):
+            await asking
+        return HarnessResult(AgentEnd.FINISHED, "left")
 
     async with bench(["I look around."], harness=Inside(leave), AGENTRL_REACH=reach) as b:
         b.model.fail_next("stall")
         rollout = await b.roll()
-    assert rollout.message == "left\n"
+    assert rollout.message == "left"
     assert rollout.trajectory.turns == ()
 
 
@@ -214,9 +225,12 @@ async def test_a_prompt_that_does_not_fit_is_no_turn(bench):
 
 
 async def test_a_rollout_that_outlives_its_guard_is_ended(bench):
-    async with bench([FIX], SWE_ROLLOUT_GUARD_SEC="1.5") as b:
+    async with bench([FIX], SWE_ROLLOUT_GUARD_SEC="500") as b:
         b.model.held = asyncio.Event()
-        rollout = await b.roll()
+        rolling = asyncio.create_task(b.roll())
+        await asyncio.wait_for(b.model.arrived.acquire(), PATIENCE_SEC)
+        leap(500)
+        rollout = await rolling
     assert_aborted(rollout, ExitStatus.GUARD_EXPIRED)
 
 

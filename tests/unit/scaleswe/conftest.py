@@ -31,12 +31,12 @@ diff --git a/calc.py b/calc.py
 
 @pytest.fixture
 def protocol():
-    return ScaleSweFormat(ScaleSweSettings(pre_commands_timeout_sec=30))
+    return ScaleSweFormat(ScaleSweSettings(pre_commands_timeout_sec=60))
 
 
 @pytest.fixture
 def grader():
-    return ScaleSweGrader(ScaleSweSettings(pre_commands_timeout_sec=30))
+    return ScaleSweGrader(ScaleSweSettings(pre_commands_timeout_sec=60))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def open_sandbox(local_backend):
 
     @asynccontextmanager
     async def open_one(*_task):
-        machine = await local_backend.create(SandboxSpec(), labels={"agentrl-run": "test"}, lifetime_sec=300)
+        machine = await local_backend.create(SandboxSpec(), labels={"agentrl-run": "test"}, lifetime_sec=3600)
         open_one.opened += 1
         open_one.last = machine
         try:
@@ -82,7 +82,7 @@ def submit(protocol, open_sandbox):
     async def work(task, script):
         async with open_sandbox() as machine:
             prepared = await protocol.prepare(machine, task)
-            result = await machine.exec(script, cwd=task.workdir, timeout_sec=30)
+            result = await machine.exec(script, cwd=task.workdir, timeout_sec=60)
             assert result.ok, result.stderr.decode()
             return await protocol.collect(machine, task, prepared)
 

@@ -22,7 +22,7 @@ from aiohttp.test_utils import TestServer
 
 from agentrl.api import GraderError, Layer, PatchError, Resources, SandboxSpec
 
-WAIT_SEC = 60
+WAIT_SEC = 300
 SITE = "/opt/site"
 
 TEST = """\
@@ -247,7 +247,7 @@ def open_sandbox(local_backend, layer):
     async def open_one(*_task):
         image = await local_backend.prepare(None, Resources(), [layer])
         spec = SandboxSpec(image, env={"PYTHONPATH": SITE})
-        machine = await local_backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=300)
+        machine = await local_backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=3600)
         try:
             yield machine
         finally:

@@ -13,7 +13,7 @@ from agentrl.api import ExitStatus, GraderError, PatchError, Resources, SandboxE
 from agentrl_local.backend import LocalBackend
 from agentrl_local.settings import LocalSettings
 
-WAIT_SEC = 30
+WAIT_SEC = 300
 SIZE = "32m"
 FILL = """\
 try:
@@ -44,7 +44,7 @@ def opener(backend, resources=Resources()):  # noqa: B008  (frozen)
     @asynccontextmanager
     async def opened(*_task):
         spec = SandboxSpec(resources=resources)
-        machine = await backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=300)
+        machine = await backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=3600)
         try:
             yield machine
         finally:
@@ -61,7 +61,7 @@ async def small_disk(tmp_path):
     backend = LocalBackend(LocalSettings(state_dir=str(tmp_path)))
     yield opener(backend)
     await backend.aclose()
-    subprocess.run(["umount", tmp_path], check=True)
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
 @pytest.mark.parametrize("sign", "+-")

@@ -10,7 +10,7 @@ from mortal import mortal, points
 from agentrl.api import ExitStatus, GraderError, SandboxGone, Submission, Task
 
 MEND = "sed -i 's/a - b/a + b/' calc.py"
-WAIT_SEC = 60
+WAIT_SEC = 300
 
 
 async def test_gold_passes(grader, task, open_sandbox):
@@ -83,7 +83,7 @@ async def test_a_sandbox_that_dies_in_mid_test_is_an_error(grader, task, open_sa
     async def kill_when_started():
         while True:
             await asyncio.sleep(0.05)
-            if open_sandbox.opened and (await open_sandbox.last.exec("test -e /tmp/started", timeout_sec=10)).ok:
+            if open_sandbox.opened and (await open_sandbox.last.exec("test -e /tmp/started", timeout_sec=60)).ok:
                 return await open_sandbox.last.close()
 
     killer = asyncio.create_task(kill_when_started())

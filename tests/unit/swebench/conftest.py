@@ -45,7 +45,7 @@ def open_for(local_backend):
         async def opened():
             for_task.opened += 1
             machine = await local_backend.create(
-                SandboxSpec(image=task.image), labels={"agentrl-run": "t"}, lifetime_sec=300
+                SandboxSpec(image=task.image), labels={"agentrl-run": "t"}, lifetime_sec=3600
             )
             try:
                 yield machine

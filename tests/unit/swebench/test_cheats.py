@@ -134,7 +134,7 @@ def attempt(task_of, open_for, instances):
     async def grade(judge, name, changes):
         task = await task_of(name)
         patch = "".join(instances[name].change(path, change) for path, change in changes.items())
-        return await judge.grade(task, Submission("", patch.encode()), open_for(task), timeout_sec=120)
+        return await judge.grade(task, Submission("", patch.encode()), open_for(task), timeout_sec=300)
 
     return grade
 

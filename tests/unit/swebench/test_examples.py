@@ -30,7 +30,7 @@ def test_the_script_writes_the_same_bytes(make_rows, tmp_path, monkeypatch):
 
 async def test_all_of_them_are_fit(protocol, grader, open_for):
     tasks = [protocol.read(json.loads(line)) for line in (EXAMPLE / "tasks.jsonl").read_text("utf-8").splitlines()]
-    rows = validate(tasks, protocol, grader, lambda task: open_for(task)(), repeats=1, concurrency=2, timeout_sec=60)
+    rows = validate(tasks, protocol, grader, lambda task: open_for(task)(), repeats=1, concurrency=2, timeout_sec=300)
     assert {row.task_id: row.reasons async for row in rows} == {task.id: () for task in tasks}
     assert len({task.metadata["row"]["log_parser"] for task in tasks}) == len(tasks) == 3
 
@@ -41,7 +41,7 @@ async def test_the_agent_starts_from_the_rows_commit(protocol, open_for):
         prepared = await protocol.prepare(machine, task)
         assert prepared.base_commit == task.metadata["row"]["base_commit"]
         await machine.exec(
-            "git commit -q --allow-empty -m mine; echo x >new; rm -r tests", cwd=task.workdir, timeout_sec=30
+            "git commit -q --allow-empty -m mine; echo x >new; rm -r tests", cwd=task.workdir, timeout_sec=60
         )
         patch = (await protocol.collect(machine, task, prepared)).patch
     assert b"+++ b/new" in patch and b"deleted file mode" in patch

@@ -17,7 +17,7 @@ ALL = (*FAST, pytest.param(SYMPY, marks=pytest.mark.slow))  # 900 files
 
 @pytest.fixture
 def judge(grader, task_of, open_for):
-    async def grade(name, patch, *, timeout_sec=120, **columns):
+    async def grade(name, patch, *, timeout_sec=300, **columns):
         task = await task_of(name, **columns)
         return await grader.grade(task, Submission("", patch.encode()), open_for(task), timeout_sec=timeout_sec)
 
@@ -28,7 +28,7 @@ def judge(grader, task_of, open_for):
 async def test_the_gold_patch_solves(name, grader, task_of, open_for):
     task = await task_of(name)
     assert grader.check(task) is None
-    grade = await grader.grade(task, grader.gold(task), open_for(task), timeout_sec=120)
+    grade = await grader.grade(task, grader.gold(task), open_for(task), timeout_sec=300)
     assert (grade.reward, grade.exit_status) == (1.0, ExitStatus.SOLVED), grade.details
     assert grade.details["partial"] == 1.0 and grade.details["broken"] == []
     assert grade.details["fail_to_pass"] == {"passed": 1, "total": 1}
@@ -128,17 +128,17 @@ async def test_a_machine_that_dies_is_no_verdict(grader, task_of, open_for, inst
             yield machine
 
     with pytest.raises(SandboxGone):
-        await grader.grade(task, Submission("", instances[SMMAP].patch.encode()), dying, timeout_sec=30)
+        await grader.grade(task, Submission("", instances[SMMAP].patch.encode()), dying, timeout_sec=300)
 
 
 async def test_a_machine_of_the_control_run_that_dies_is_no_verdict(grader, task_of, open_for):
     task = await task_of(SMMAP)
     whole = mortal(open_for(task), number=2)
-    assert (await grader.grade(task, grader.gold(task), whole, timeout_sec=30)).reward == 1.0
+    assert (await grader.grade(task, grader.gold(task), whole, timeout_sec=300)).reward == 1.0
     for last in points(whole.made[1].calls, 4):
         dying = mortal(open_for(task), number=2, last=last)
         with pytest.raises((SandboxGone, GraderError)):
-            await grader.grade(task, grader.gold(task), dying, timeout_sec=30)
+            await grader.grade(task, grader.gold(task), dying, timeout_sec=300)
 
 
 async def test_grades_of_one_submission_are_equal(judge, instances):

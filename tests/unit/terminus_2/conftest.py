@@ -15,6 +15,6 @@ from agentrl.api import Sandbox, SandboxSpec
 async def sandbox(request: pytest.FixtureRequest, local_state: Path) -> AsyncIterator[Sandbox]:
     """A machine of its own."""
     async with backend_at(request.param, request, local_state) as backend:
-        machine = await backend.create(SandboxSpec(), labels={"agentrl-run": "test"}, lifetime_sec=300)
+        machine = await backend.create(SandboxSpec(), labels={"agentrl-run": "test"}, lifetime_sec=3600)
         yield machine
         await machine.close()

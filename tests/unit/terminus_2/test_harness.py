@@ -18,17 +18,32 @@ def job(server: ChatServer, **changes) -> HarnessJob:
         "base_url": server.url,
         "api_key": "key",
         "model": "m",
-        "max_turns": 10,
-        "time_budget_sec": 60.0,
-        "turn_timeout_sec": 30.0,
+        "max_turns": 0,
+        "time_budget_sec": 600.0,
+        "turn_timeout_sec": 300.0,
         "context_tokens": 1000,
     }
     return HarnessJob(**{**values, **changes})
 
 
-def say(*keys: str, done: bool = False, duration: float = 0.5) -> str:
+def say(*keys: str, done: bool = False, duration: float = 0.1) -> str:
     commands = [{"keystrokes": k, "duration": duration} for k in keys]
     return json.dumps({"analysis": "a", "plan": "p", "commands": commands, "task_complete": done})
+
+
+LOOK = say("")
+NEW = "New Terminal Output:"
+
+
+def outputs(request) -> list[str]:
+    """What a model was told that is new in its terminal, message by message."""
+    answers = (message["content"] for message in request["messages"][1:] if message["role"] == "user")
+    return [answer.partition(f"{NEW}\n")[2] for answer in answers if NEW in answer]
+
+
+def shown(*lines: str, look: str = LOOK):
+    """A reply that only looks, until these lines were in the terminal."""
+    return lambda request: None if {*lines} <= {*"\n".join(outputs(request)).splitlines()} else look
 
 
 @pytest.fixture
@@ -43,15 +58,13 @@ async def run(harness, sandbox, replies, **changes):
 
 
 async def test_keys_are_typed_and_completion_is_confirmed(sandbox, harness):
-    replies = [say("echo hello > a.txt\n", "cat a.txt\n"), say(done=True), say(done=True)]
+    replies = [say("echo hello > a.txt\n", "cat a.txt\n"), shown("hello"), say(done=True), say(done=True)]
     result, server = await run(harness, sandbox, replies)
     assert result.end is AgentEnd.FINISHED
     assert await sandbox.read_file("/tmp/a.txt") == b"hello\n"
-    opening, shown, asked = (request["messages"][-1]["content"] for request in server.requests)
+    opening, *_, asked = (request["messages"][-1]["content"] for request in server.requests)
     assert "Write hello into a.txt." in opening
     assert "Current Terminal Screen:" in opening
-    assert shown.startswith("New Terminal Output:")
-    assert "hello" in shown.splitlines()
     assert "Are you sure you want to mark the task as complete?" in asked
 
 
@@ -79,34 +92,33 @@ async def test_an_unreadable_reply_runs_nothing_and_is_told_why(sandbox, harness
 async def test_warnings_stand_before_the_output(sandbox, harness):
     replies = ["So: " + say("echo hi\n"), say(done=True), say(done=True)]
     _, server = await run(harness, sandbox, replies)
-    answer = server.requests[1]["messages"][-1]["content"]
-    assert answer.startswith("Previous response had warnings:\nWARNINGS: - Extra text detected before JSON object")
-    assert "New Terminal Output:" in answer
+    warnings, screen = server.requests[1]["messages"][-1]["content"].split("\n\n", 1)
+    assert warnings == "Previous response had warnings:\nWARNINGS: - Extra text detected before JSON object"
+    assert screen.startswith((NEW, "Current Terminal Screen:"))
 
 
 async def test_keys_longer_than_a_tmux_command_arrive_whole(sandbox, harness):
     text = "x" * 3000
-    keys = "cat > big.txt <<'END'\n" + (text + "\n") * 20 + "END\n"
-    await run(harness, sandbox, [say(keys, duration=3), say(done=True), say(done=True)])
+    keys = "cat > big.txt <<'END'\n" + (text + "\n") * 20 + "END\necho written\n"
+    await run(harness, sandbox, [say(keys), shown("written"), say(done=True), say(done=True)])
     assert await sandbox.read_file("/tmp/big.txt") == ((text + "\n") * 20).encode()
 
 
 async def test_output_that_left_the_screen_is_shown(sandbox, harness):
-    replies = [say("seq -f line-%g 300\n", duration=1), say(done=True), say(done=True)]
-    _, server = await run(harness, sandbox, replies)
-    shown = server.requests[1]["messages"][-1]["content"].splitlines()
-    assert "line-1" in shown
-    assert "line-300" in shown
+    replies = [say("seq -f line-%g 300\n"), shown("line-1", "line-300"), say(done=True), say(done=True)]
+    result, _ = await run(harness, sandbox, replies)
+    assert result.end is AgentEnd.FINISHED
 
 
 async def test_special_keys_reach_the_program(sandbox, harness):
-    replies = [say("sleep 1000\n", "C-c", "echo back\n"), say(done=True), say(done=True)]
-    _, server = await run(harness, sandbox, replies)
-    assert "back" in server.requests[1]["messages"][-1]["content"].splitlines()
+    hanging = "sh -c 'echo hanging; exec sleep 4321'\n"
+    replies = [say(hanging), shown("hanging"), say("C-c", "echo back\n"), shown("back"), say(done=True), say(done=True)]
+    result, _ = await run(harness, sandbox, replies)
+    assert result.end is AgentEnd.FINISHED
 
 
 async def test_an_agent_that_ends_its_shell_has_finished(sandbox, harness):
-    result, _ = await run(harness, sandbox, [say("exit\n")])
+    result, _ = await run(harness, sandbox, [say("exit\n"), lambda _: LOOK])
     assert result.end is AgentEnd.FINISHED
     assert "shell has ended" in result.message
 
@@ -149,8 +161,9 @@ async def test_xml_is_the_other_format(sandbox):
     harness = Terminus2(Terminus2Settings(parser="xml"))
     work = "<response><analysis>a</analysis><plan>p</plan><commands>{}</commands>{}</response>"
     done = work.format("", "<task_complete>true</task_complete>")
-    write = work.format('<keystrokes duration="0.5">echo "<&>" > x.txt\n</keystrokes>', "")
-    result, server = await run(harness, sandbox, [write, done, done])
+    write = work.format('<keystrokes duration="0.1">echo "<&>" > x.txt; cat x.txt\n</keystrokes>', "")
+    look = work.format('<keystrokes duration="0.1"></keystrokes>', "")
+    result, server = await run(harness, sandbox, [write, shown("<&>", look=look), done, done])
     assert result.end is AgentEnd.FINISHED
     assert await sandbox.read_file("/tmp/x.txt") == b"<&>\n"
     assert "<response>" in server.requests[0]["messages"][0]["content"]

@@ -68,7 +68,7 @@ async def test_signals_to_one_and_to_all(guest):
     child = (await other.stdout.readline()).decode().strip()
     other.signal(signal.SIGKILL, group=True)
     assert await other.wait() == -signal.SIGKILL
-    assert (await sh(guest, f"for i in $(seq 100); do kill -0 {child} || exit 5; sleep 0.05; done"))[0] == 5
+    assert (await sh(guest, f"for i in $(seq 2000); do kill -0 {child} || exit 5; sleep 0.05; done"))[0] == 5
     other.close()
 
 

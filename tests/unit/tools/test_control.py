@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -65,7 +66,8 @@ if __name__ == "__main__":
 
 def run(tmp_path, source, *argv):
     (tmp_path / "test_x.py").write_bytes(source)
-    return subprocess.run([sys.executable, *argv], cwd=tmp_path, capture_output=True, text=True, check=False)
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    return subprocess.run([sys.executable, *argv], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ async def test_no_later_commit_can_be_found(sandbox, repo):
     await prune_future(sandbox, repo)
     await run(sandbox, "mv /work/far /work/lender /work/side /tmp")
     for commit in later.split():
-        assert not (await sandbox.exec(["git", "cat-file", "-e", commit], cwd=repo, timeout_sec=10)).ok
+        assert not (await sandbox.exec(["git", "cat-file", "-e", commit], cwd=repo, timeout_sec=60)).ok
     assert (
         await run(sandbox, "git for-each-ref --format='%(refname)'; git remote; git stash list") == "refs/heads/main\n"
     )

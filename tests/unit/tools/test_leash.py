@@ -26,7 +26,7 @@ async def pids_in(log: Path) -> list[int]:
 def alive(pid: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -79,6 +79,7 @@ async def test_nothing_outlives_a_killed_supervisor(tmp_path):
     program, grandchild = await pids_in(tmp_path / "log")
     os.kill(leashed.process.pid, signal.SIGKILL)
     try:
+        await leashed.wait()
         await asyncio.wait_for(until_dead([program]), 60)
     finally:
         if alive(grandchild):

@@ -77,8 +77,8 @@ exec {real} "${{all[@]}}"
 async def sandbox(local_backend):
     """A machine whose git is old, save for /usr/bin/git in the hands of the tests."""
     spec = SandboxSpec(env={"PATH": "/opt/old:/usr/local/bin:/usr/bin:/bin"})
-    machine = await local_backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=300)
-    real = (await machine.exec("command -v git", timeout_sec=10)).stdout.decode().strip()
+    machine = await local_backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=3600)
+    real = (await machine.exec("command -v git", timeout_sec=60)).stdout.decode().strip()
     known = " ".join(f"[{verb}]={options!r}" for verb, options in KNOWN.items())
     await machine.write_file("/opt/old/git", OLD_GIT.format(known=known, real=real).encode(), mode=0o755)
     machine.real = real

@@ -162,7 +162,7 @@ async def change(sandbox, folder, steps):
     deadline=None,
     report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(start=st.lists(writes, max_size=5), steps=st.lists(work, min_size=1, max_size=12))
 async def test_capture_then_apply_gives_the_identical_tree(sandbox, start, steps):

@@ -13,12 +13,12 @@ SLEEPERS = r"cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep -cx '[s]leep'"
 async def start(sandbox, script, *, sleeping, env=None):
     """Run ``script`` in the background of the sandbox; returns when so many ``sleep`` run in all."""
     wait = f"until [ $({SLEEPERS}) = {sleeping} ]; do :; done"
-    result = await sandbox.exec(f"{{ {script}\n}} >/dev/null 2>&1; {wait}", env=env, timeout_sec=10)
+    result = await sandbox.exec(f"{{ {script}\n}} >/dev/null 2>&1; {wait}", env=env, timeout_sec=60)
     assert result.ok
 
 
 async def sleepers(sandbox):
-    return int((await sandbox.exec(f"{SLEEPERS} || :", timeout_sec=10)).stdout)
+    return int((await sandbox.exec(f"{SLEEPERS} || :", timeout_sec=60)).stdout)
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ async def test_whatever_runs_is_dead(sandbox, left_behind):
     await start(sandbox, left_behind, sleeping=1)
     assert await kill_agent_processes(sandbox) >= 1
     assert await sleepers(sandbox) == 0
-    assert (await sandbox.exec("echo alive", timeout_sec=10)).stdout == b"alive\n"
+    assert (await sandbox.exec("echo alive", timeout_sec=60)).stdout == b"alive\n"
 
 
 async def test_a_process_that_keeps_forking_is_caught(sandbox):
     runner = "import os, time\nwhile True:\n    if os.fork(): os._exit(0)\n    time.sleep(0.002)\n"
-    await sandbox.exec(["sh", "-c", 'python3 -c "$1" >/dev/null 2>&1 &', "sh", runner], timeout_sec=10)
+    await sandbox.exec(["sh", "-c", 'python3 -c "$1" >/dev/null 2>&1 &', "sh", runner], timeout_sec=60)
     await kill_agent_processes(sandbox)
-    left = await sandbox.exec("cat /proc/[0-9]*/cmdline | grep -ac '[o]s.fork'", timeout_sec=10)
+    left = await sandbox.exec("cat /proc/[0-9]*/cmdline | grep -ac '[o]s.fork'", timeout_sec=60)
     assert left.stdout == b"0\n"
 
 

@@ -18,12 +18,12 @@ async def test_a_file_of_several_parts_arrives_whole_and_replaces_the_old_one(sa
     source.write_bytes(random.Random(0).randbytes(2500))
     path = "/opt/with space/and 'quote'/program"
     await sandbox.write_file(path, b"something else, and longer than a part" * 100)
-    before = await sandbox.exec(["ls", "/tmp"], timeout_sec=30)
+    before = await sandbox.exec(["ls", "/tmp"], timeout_sec=60)
     await upload.upload_file(sandbox, source, path, mode=0o755)
     assert await sandbox.read_file(path) == source.read_bytes()
-    mode = await sandbox.exec(["stat", "-c", "%a", path], timeout_sec=30)
+    mode = await sandbox.exec(["stat", "-c", "%a", path], timeout_sec=60)
     assert mode.stdout == b"755\n"
-    assert (await sandbox.exec(["ls", "/tmp"], timeout_sec=30)).stdout == before.stdout
+    assert (await sandbox.exec(["ls", "/tmp"], timeout_sec=60)).stdout == before.stdout
 
 
 async def test_an_empty_file_is_a_file(sandbox, tmp_path):
@@ -42,7 +42,7 @@ async def test_a_layer_of_both_kinds_of_files(sandbox, tmp_path):
     (tmp_path / "big").write_bytes(b"#!/bin/sh\necho fetched\n")
     made = Layer("both", files={"/opt/a": b"#!/bin/sh\necho given\n"}, fetched={"/opt/b": lambda: tmp_path / "big"})
     await upload.write_layer(sandbox, made)
-    result = await sandbox.exec("/opt/a && /opt/b", timeout_sec=30)
+    result = await sandbox.exec("/opt/a && /opt/b", timeout_sec=60)
     assert result.stdout == b"given\nfetched\n"
 
 

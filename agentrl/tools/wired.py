@@ -8,11 +8,10 @@ Inside it needs a POSIX shell, bash and coreutils (or busybox), and a folder tha
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from agentrl.errors import SandboxRefused
-from agentrl.tools.wired_command import as_command, run_command
+from agentrl.tools.wired_command import Room, as_command, run_command
 from agentrl.tools.wired_file import read_file, write_file
 from agentrl.tools.wired_line import Line, Wire
 from agentrl.types import ExecResult
@@ -44,7 +43,7 @@ class WiredSandbox:
         self._line = Line(sandbox_id, wire, "root" if users else None)
         self._delete, self._host_url, self._port_url, self._refresh = close, host_url, port_url, keep_alive
         self._users, self._cwd = users, cwd
-        self._litter: defaultdict[str | None, list[str]] = defaultdict(list)
+        self._rooms: dict[str | None, Room] = {}
         self._deleting, self._deleted = asyncio.Lock(), False
 
     @property
@@ -66,8 +65,9 @@ class WiredSandbox:
         """See :meth:`agentrl.sandbox.Sandbox.exec`. A launch is repeated until it arrives and runs once, ``idempotent`` or not."""
         if user is not None and not self._users:
             raise SandboxRefused(f"{self.id} has one user: commands cannot run as {user!r}")
-        what = as_command(command, user, cwd or self._cwd, env, stdin)
-        return await run_command(self._line, what, timeout_sec=timeout_sec, litter=self._litter[user])
+        room = self._rooms.setdefault(user, Room(user))
+        what = as_command(command, cwd or self._cwd, env, stdin)
+        return await run_command(self._line, what, timeout_sec=timeout_sec, room=room)
 
     async def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         """See :meth:`agentrl.sandbox.Sandbox.write_file`. Atomic; a link or FIFO at ``path`` is replaced, not followed."""

@@ -1,7 +1,7 @@
 """One command over a line: launched once, watched until its end, its output fetched.
 
 ``wired.sh`` does the work inside, detached from every connection: a short command takes one call, a longer one a call in
-every :data:`POLL_SEC` seconds, and any of them may be cut or come twice. The command's folder stays until its answer has arrived.
+every :data:`POLL_SEC` seconds, and any of them may be cut or come twice. What it left stays until its answer has arrived.
 """
 
 from __future__ import annotations
@@ -41,10 +41,18 @@ class Command:
     """What to run. ``text`` is for ``bash -c``; everything may hold any bytes but NUL."""
 
     text: bytes
-    user: str | None
     cwd: str | None
     env: Mapping[str, str]
     stdin: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where the commands of one user are at home inside; ``litter``: names of ended ones, which are removed with the next launch."""
+
+    user: str | None
+    name: str = field(default_factory=lambda: secrets.token_hex(12))
+    litter: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class _Job:
     """A launched command: its name inside, and what it must not know (its end mark, the key over its exit code)."""
 
     line: Line
-    user: str | None
+    room: Room
     name: str = field(default_factory=lambda: secrets.token_hex(12))
     end: str = field(default_factory=lambda: secrets.token_hex(16))
     key: tuple[int, int] = field(
@@ -60,12 +68,12 @@ class _Job:
     )
 
     async def say(self, verb: str, *args: str, until: float, user: str | None, takes_sec: float = 0.0) -> list[str]:
-        text = _bash(verb, self.name, *args)
+        text = _bash(verb, self.room.name, self.name, *args)
         return await self.line.say(lambda: text, until=until, user=user, within_sec=lambda: takes_sec)
 
 
 def as_command(
-    command: str | Sequence[str], user: str | None, cwd: str | None, env: Mapping[str, str] | None, stdin: bytes | None
+    command: str | Sequence[str], cwd: str | None, env: Mapping[str, str] | None, stdin: bytes | None
 ) -> Command:
     """Check and encode. Raises: SandboxRefused."""
     text = command if isinstance(command, str) else f"exec -- {shlex.join(command)}"
@@ -76,22 +84,22 @@ def as_command(
             raise SandboxRefused(f"the environment variable {name} has a NUL in it")
     if "\0" in text or "\0" in (cwd or ""):
         raise SandboxRefused("a command and its folder cannot have a NUL in them")
-    return Command(text.encode(errors="surrogateescape"), user, cwd, env or {}, stdin)
+    return Command(text.encode(errors="surrogateescape"), cwd, env or {}, stdin)
 
 
-async def run_command(line: Line, command: Command, *, timeout_sec: float, litter: list[str]) -> ExecResult:
-    """Run it to its end. ``litter``: names of ended commands of the same user, whose folders go with the next launch.
+async def run_command(line: Line, command: Command, *, timeout_sec: float, room: Room) -> ExecResult:
+    """Run it to its end, as the user of ``room``.
 
     Raises: SandboxTransient (it never ran), SandboxGone, SandboxRefused, SandboxError (its exit code is unknown).
     """
-    job, deadline = _Job(line, command.user), time.monotonic() + timeout_sec
+    job, deadline = _Job(line, room), time.monotonic() + timeout_sec
     stage = None
     try:
         env = _words(command) if len(command.stdin or b"") < _ENV_BYTES else None
         if env is None or sum(map(len, (*env, *env.values()))) > _ENV_BYTES:
             stage = Stage(line, deadline + LATE_SEC)
             env = await _carried(stage, command)
-        said = await _launched(job, env, deadline, litter)
+        said = await _launched(job, env, deadline)
         return await _followed(job, said, deadline)
     except (SandboxGone, SandboxRefused, SandboxTransient):
         raise
@@ -99,7 +107,7 @@ async def run_command(line: Line, command: Command, *, timeout_sec: float, litte
         await asyncio.shield(_abandon(job))
         raise
     finally:
-        litter.append(job.name)
+        room.litter.append(job.name)
         if stage is not None:
             await asyncio.shield(stage.remove())
 
@@ -131,7 +139,7 @@ class Stage:
                 await self._say("remove")
 
     async def _say(self, verb: str, *args: str) -> list[str]:
-        text = _bash(verb, self._name, *args)
+        text = _bash(verb, "-", self._name, *args)
         return await self._line.say(lambda: text, until=self._until, user=self._line.admin)
 
 
@@ -161,14 +169,14 @@ def _left_sec(deadline: float) -> float:
     return max(0.0, min(POLL_SEC, deadline - time.monotonic()))
 
 
-async def _launched(job: _Job, env: dict[str, str], deadline: float, litter: list[str]) -> list[str]:
+async def _launched(job: _Job, env: dict[str, str], deadline: float) -> list[str]:
     """Launch, and wait for as long as one call may take: what was said then."""
-    left_sec = partial(_left_sec, deadline)
+    left_sec, litter = partial(_left_sec, deadline), job.room.litter
     old = tuple(litter[:_LITTER]) if len(litter) >= _SWEPT else ()
     keyed = {**env, "AGENTRL_KEY": f"{job.key[0]} {job.key[1]} {job.end}"}
     said = await job.line.say(
-        lambda: _bash("launch", job.name, str(int(left_sec() * 10)), *old, keyed=True),
-        env=keyed, until=deadline + LATE_SEC, user=job.user, within_sec=left_sec,
+        lambda: _bash("launch", job.room.name, job.name, str(int(left_sec() * 10)), *old, keyed=True),
+        env=keyed, until=deadline + LATE_SEC, user=job.room.user, within_sec=left_sec,
     )  # fmt: skip
     if said and said[0].startswith("ended"):  # Else it may not come to removing anything.
         litter[:] = [name for name in litter if name not in old]
@@ -181,8 +189,8 @@ async def _followed(job: _Job, said: list[str], deadline: float) -> ExecResult:
     try:
         while said == ["running"] and time.monotonic() < deadline:
             said = await job.line.say(
-                lambda: _bash("watch", job.name, str(int(left_sec() * 10))),
-                until=deadline + LATE_SEC, user=job.user, within_sec=left_sec,
+                lambda: _bash("watch", job.room.name, job.name, str(int(left_sec() * 10))),
+                until=deadline + LATE_SEC, user=job.room.user, within_sec=left_sec,
             )  # fmt: skip
         timed_out = said == ["running"]
         return await _result(job, await _stopped(job) if timed_out else said, timed_out=timed_out)
@@ -194,7 +202,7 @@ async def _stopped(job: _Job) -> list[str]:
     """Kill the tree; what is said of the command then."""
     until = time.monotonic() + LATE_SEC
     await _kill(job, until)
-    said = await job.say("watch", "30", until=until, user=job.user, takes_sec=3.0)
+    said = await job.say("watch", "30", until=until, user=job.room.user, takes_sec=3.0)
     if said == ["running"]:
         raise SandboxError(f"a command in {job.line.sandbox_id} survives SIGKILL")
     return said
@@ -202,7 +210,7 @@ async def _stopped(job: _Job) -> list[str]:
 
 async def _kill(job: _Job, until: float) -> None:
     """End the tree, as the admin and as its own user: each sees processes that the other does not."""
-    for user in dict.fromkeys((job.line.admin, job.user)):
+    for user in dict.fromkeys((job.line.admin, job.room.user)):
         await job.say("stop", until=until, user=user, takes_sec=_STOP_SEC)
 
 
@@ -212,7 +220,7 @@ async def _abandon(job: _Job) -> None:
         async with asyncio.timeout(_CANCEL_SEC):
             until = time.monotonic() + _CANCEL_SEC
             await _kill(job, until)
-            await job.say("empty", until=until, user=job.user)
+            await job.say("empty", until=until, user=job.room.user)
 
 
 async def _result(job: _Job, said: list[str], *, timed_out: bool) -> ExecResult:
@@ -235,7 +243,7 @@ def _mishap(job: _Job, said: list[str]) -> SandboxError:
     match said:
         case ["lost"]:
             return SandboxError(
-                f"a command in {job.line.sandbox_id} was lost: its shell was killed or its folder removed"
+                f"a command in {job.line.sandbox_id} was lost: its shell was killed, its files were removed, or the disk is full"
             )
         case ["nobash"]:
             return SandboxRefused(
@@ -270,18 +278,21 @@ def _told(words: str) -> bytes:
 async def _large(job: _Job) -> list[bytes]:
     """The ends of both streams, as files."""
     until, new = time.monotonic() + FILES_SEC, secrets.token_hex(12)
-    *sizes, folder = await job.say("collect", str(OUTPUT_CAP + _SLACK), until=until, user=job.user, takes_sec=FILES_SEC)
-    if job.user != job.line.admin:
-        (folder,) = await job.say("take", new, until=until, user=job.line.admin) or [folder]
+    said = await job.say("collect", str(OUTPUT_CAP + _SLACK), until=until, user=job.room.user, takes_sec=FILES_SEC)
+    if len(said) != 3:
+        raise _mishap(job, said)
+    *sizes, start = said
+    if job.room.user != job.line.admin:
+        (start,) = await job.say("take", new, until=until, user=job.line.admin) or [start]
     data = []
     for name, size in zip(("out", "err"), sizes, strict=True):
-        path = f"{folder}/{name}.end"
+        path = f"{start}{name}.end"
         data.append(await job.line.ask(partial(job.line.wire.get, path), until=until) if int(size) else b"")
         if len(data[-1]) != int(size):
             raise SandboxError(f"{len(data[-1])} bytes of output arrived instead of {size}")
-    await job.say("empty", until=until, user=job.user)
-    if job.user != job.line.admin:
-        await _Job(job.line, job.line.admin, new).say("remove", until=until, user=job.line.admin)
+    await job.say("empty", until=until, user=job.room.user)
+    if job.room.user != job.line.admin:
+        await _Job(job.line, job.room, new).say("remove", until=until, user=job.line.admin)
     return data
 
 
@@ -302,7 +313,9 @@ def _bash(verb: str, *args: str, keyed: bool = False) -> str:
     text = _script("wired.sh") if verb in ("launch", "watch") else _script("wired.sh", "wired_after.sh")
     if verb == "stop":
         text += f"killall() (\n{_script('killall.sh')}\n)\n"
-    text += '[[ $_verb == launch ]] || place\n"$_verb" "$@"\n'
+    if verb in ("watch", "collect", "take", "empty"):
+        text += "known || { say lost . && exit; }\n"
+    text += '"$_verb" "$@"\n'
     key = "3<<EOF\n$_agentrl_key\nEOF\n" if keyed else "\n"
     return (
         "exec 2>/dev/null\ncommand -v bash >/dev/null || { echo nobash; echo .; exit; }\n"

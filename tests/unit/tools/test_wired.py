@@ -145,16 +145,18 @@ async def test_a_machine_that_is_gone_is_not_asked_again(sandbox):
     "tamper",
     {
         "its shell is killed": "kill -KILL $PPID; sleep 1",
-        "its marker is written by somebody else": 'echo "12 0 32 whole 32 whole" >"$d/exit"; kill -KILL $PPID; sleep 1',
+        "its marker is written by somebody else": 'echo "12 0 32 whole 32 whole\n0\n0" >>"$n"; kill -KILL $PPID; sleep 1',
         "its folder is removed": 'rm -rf "$d"; kill -KILL $PPID; sleep 1',
-        "its marker is a FIFO": 'mkfifo "$d/exit"; kill -KILL $PPID; sleep 1',
+        "its marker is a FIFO": 'rm "$n"; mkfifo "$n"; kill -KILL $PPID; sleep 1',
         "it speaks in the place of its shell": "echo 'ended 12 0 32 whole 32 whole\n-\n.' >/proc/$(ps -o ppid= $PPID | tr -d ' ')/fd/1",
     }.items(),
     ids=lambda case: case[0],
 )
 async def test_an_exit_code_that_nobody_vouches_for_is_an_error(sandbox, tamper):
     with pytest.raises(SandboxError):
-        await wired(sandbox).exec(f"d=$(echo /tmp/.agentrl-*); {tamper[1]}; exit 3", timeout_sec=60)
+        await wired(sandbox).exec(
+            f"d=$(echo /tmp/.agentrl-*) n=$d/${{AGENTRL_TREE%%.*}}; {tamper[1]}; exit 3", timeout_sec=60
+        )
 
 
 async def test_the_command_does_not_learn_the_key(sandbox):
@@ -306,6 +308,31 @@ async def test_sizes_around_the_limits(sandbox, size):
     assert await says(machine, "cat", stdin=data) == data
     result = await machine.exec("cat /tmp/file | tee /dev/stderr", timeout_sec=60)
     assert (result.stdout, result.stderr, result.truncated) == (data, data, False)
+
+
+@pytest.mark.parametrize("size", [1967, 1968, 1969, 1999, 2000, 2001])
+@pytest.mark.parametrize("byte", [b"x", b"\\", b"\0", b"\n", b"\xff"])
+async def test_output_around_the_size_that_takes_no_program(sandbox, byte, size):
+    result = await wired(sandbox).exec("tee /dev/stderr", stdin=byte * size, timeout_sec=30)
+    assert (result.stdout, result.stderr, result.truncated) == (byte * size, byte * size, False)
+
+
+async def test_one_stream_may_be_short_and_the_other_large(sandbox):
+    short, large = b"\\t =told\n", secrets.token_bytes(200_000)
+    await sandbox.write_file("/tmp/large", large)
+    for command, expected in (
+        ("cat; cat /tmp/large >&2", (short, large)),
+        ("cat >&2; cat /tmp/large", (large, short)),
+    ):
+        result = await wired(sandbox).exec(command, stdin=short, timeout_sec=30)
+        assert (result.stdout, result.stderr) == expected
+
+
+async def test_whoever_removes_our_files_meanwhile_loses_nothing(sandbox):
+    machine = wired(sandbox)
+    for _ in range(2):
+        result = await machine.exec("echo said; rm -rf /tmp/.agentrl-*; exit 3", timeout_sec=30)
+        assert (result.exit_code, result.stdout) == (3, b"said\n")
 
 
 async def test_a_name_that_no_shell_can_hold_is_refused(sandbox):

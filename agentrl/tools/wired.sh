@@ -72,19 +72,26 @@ pour() {
     done
 }
 
-# settle FD PIPE: wait until what the command wrote is kept; sets $_kept. FD is the keeper's stdout. Who keeps much ends with the
-# command, unless a child holds the pipe: then the pipe has run empty. What was kept must have the end mark in it then.
+# settle NAME FD PIPE: wait until what the command wrote is kept; sets $_kept. FD is the keeper's stdout. Who keeps much ends
+# with the command, unless a child holds the pipe: then it has run empty, and what was kept has the end mark in it.
 settle() {
-    local _round _quiet=0 _state _part
+    local _file=$_folder/$_name.$1 _round _quiet=0 _state _part
     _kept=
-    for ((_round = 0; _round < 100 && _quiet < 3; _round++)); do
-        IFS= read -r -t 0.02 -u "$1" _part
+    for ((_round = 0; _round < 100; _round++)); do
+        IFS= read -r -t 0.02 -u "$2" _part
         _state=$?
-        # The time may run out in the middle of the line.
+        # The time may run out in the middle of the line, or take its end along.
         _kept+=$_part
         if ((_state == 0)); then return; fi
-        if ((_state <= 128)); then _kept='0 lost' && return; fi
-        if read -t 0 -u "$2"; then _quiet=0; else ((_quiet++)); fi
+        if ((_state <= 128)); then
+            [[ $_kept == *' told ='*"$_end" || $_kept =~ ^[0-9]+\ (whole|tail)$ ]] || _kept='0 lost'
+            return
+        fi
+        if read -t 0 -u "$3"; then
+            _quiet=0
+        elif ((++_quiet >= 3)) && grep -qF "$_end" "$_file" "$_file.old"; then
+            break
+        fi
     done
     _kept='0 held'
 }
@@ -142,8 +149,8 @@ supervise() {
     printf '%s\0' "$_end" >&4
     printf '%s\0' "$_end" >&5
     exec 4>&- 5>&-
-    settle 6 8 && _out=$_kept
-    settle 7 9
+    settle out 6 8 && _out=$_kept
+    settle err 7 9
     exec 8<&- 9<&-
     # A one-time code over the exit code: whoever sees it cannot make another.
     _line="$((_key_a * _code + _key_b)) $_code ${_out%% =*} ${_kept%% =*}"

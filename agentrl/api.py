@@ -73,7 +73,7 @@ from agentrl.tools.protect import (
 from agentrl.tools.rawgit import fresh_path
 from agentrl.tools.start import collect_patch, forget_future, reach_start, run_commands
 from agentrl.tools.upload import upload_file, write_layer
-from agentrl.tools.wired import Wire, WiredSandbox
+from agentrl.tools.wired import ANSWER_END, Wire, WiredSandbox
 from agentrl.trainer import Trainer, TrainingRun, TrainSpec
 from agentrl.types import (
     Capabilities,
@@ -104,6 +104,7 @@ from agentrl.types import (
 )
 
 __all__ = [
+    "ANSWER_END",
     "TEST_FILE",
     "TEST_FOLDERS",
     "AgentEnd",

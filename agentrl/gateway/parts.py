@@ -35,7 +35,7 @@ class TurnParts:
     pool: Executor
     on_turn: Callable[[str, Turn], None] | None = None
     offload_chars: int = 8192
-    turnstile: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(3))
+    turnstile: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
     async def offload(self, size: int, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``work`` here when it is small and in the pool otherwise; a cancelled caller still waits for its end."""

@@ -20,7 +20,7 @@ class Prompt:
 
     placement: Placement
     ids: TokenIds
-    new_ids: tuple[int, ...]
+    new_ids: TokenIds
     neutralised: int
 
 
@@ -33,7 +33,8 @@ def render(codec: Codec, forest: Forest, placement: Placement, tools: tuple[Tool
         placement = placement.as_root(TEMPLATE_NOT_PREFIX_STABLE)
     # As placed, not as sent: echoes of our replies are put back as they were sampled, and noise is gone.
     whole = codec.render(placement.new, tools)
-    return Prompt(placement, TokenIds.of(whole.ids), whole.ids, whole.neutralised)
+    ids = TokenIds.of(whole.ids)
+    return Prompt(placement, ids, ids, whole.neutralised)
 
 
 def _extend(codec: Codec, forest: Forest, placement: Placement, tools: tuple[Tool, ...]) -> Prompt | None:
@@ -44,5 +45,5 @@ def _extend(codec: Codec, forest: Forest, placement: Placement, tools: tuple[Too
     added = codec.extend(placement.history, placement.new, tools, closed=closed, last_id=last if closed else None)
     if added is None:
         return None
-    ids = forest.prompt(placement.parent_id) + TokenIds.of(added.ids)
-    return Prompt(placement, ids, added.ids, added.neutralised)
+    new = TokenIds.of(added.ids)
+    return Prompt(placement, forest.prompt(placement.parent_id) + new, new, added.neutralised)

@@ -119,7 +119,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Listen. Raises: OSError when all ports are taken."""
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
         # Without an access log: its lines would carry tokens.
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
@@ -239,7 +239,9 @@ class Gateway:
             turn = asyncio.create_task(
                 self._turns.take(session, request, dialect=dialect.name, lane=lane, size=len(raw))
             )
-            return await deliver(http, dialect, session, turn, stream=request.stream, ping_sec=self._ping_sec)
+            response = await deliver(http, dialect, session, turn, stream=request.stream, ping_sec=self._ping_sec)
+            self._memory.turned()
+            return response
         except Exception as error:  # noqa: BLE001 - the boundary of the turn
             tell_bug(session, error)
             return refusal(dialect, error)
@@ -257,10 +259,14 @@ def _token_and_path(http: web.Request) -> tuple[str, str]:
 
 
 async def _body(http: web.Request) -> bytes:
-    try:
-        return await http.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise BadRequest(f"the request is larger than {MAX_BODY_BYTES >> 20} MiB") from error
+    """What aiohttp has read, as it is: its own ``read`` copies it twice."""
+    chunks, size = [], 0
+    while chunk := await http.content.readany():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > MAX_BODY_BYTES:
+            raise BadRequest(f"the request is larger than {MAX_BODY_BYTES >> 20} MiB")
+    return b"".join(chunks)
 
 
 def _client(http: web.Request) -> str:

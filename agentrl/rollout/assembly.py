@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +14,7 @@ from agentrl.engine import EngineSpec
 from agentrl.errors import PlanError, SandboxTransient
 from agentrl.gateway.engine import SGLangEngine
 from agentrl.gateway.guards import SamplingPolicy
+from agentrl.gateway.memory import settle
 from agentrl.gateway.relay import Relay
 from agentrl.gateway.server import Gateway
 from agentrl.gateway.upstream import Upstream
@@ -77,11 +77,7 @@ async def assemble(plan: Plan, directory: Path, *, tell: Callable[[str], None]) 
         gateway = _relay(plan, stack) if engine is None else _gateway(plan, *engine)
         stack.push_async_callback(gateway.aclose)
         await gateway.start()
-        # What was loaded stays until the end: the garbage collector need not look through it, which takes up to a second
-        # each time. Requests are thousands of small objects without cycles: it need not look at each thousand either, and
-        # hardly ever at all that are alive, for which everybody would wait.
-        gc.freeze()
-        gc.set_threshold(50_000, 5, 1000)
+        settle()
         stack.push_async_callback(chosen.backend.aclose)
         lease = make_lease(
             chosen.backend,

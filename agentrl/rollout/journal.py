@@ -142,7 +142,7 @@ def _encode_turn(turn: Turn) -> dict[str, Any]:
     return {
         "id": turn.id,
         "parent_id": turn.parent_id,
-        "new_ids": turn.new_ids,
+        "new_ids": list(turn.new_ids),
         "request_id": generation.request_id,
         "ids": generation.ids,
         "logprobs": generation.logprobs,

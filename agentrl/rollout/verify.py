@@ -85,7 +85,7 @@ def _calls_by_turn(rollout: Rollout) -> dict[str, EngineCall]:
             raise Violation(f"{where}: no engine call {turn.generation.request_id}, or one that another turn has")
         if turn.parent_id is not None and turn.parent_id not in prompts:
             raise Violation(f"{where}: its parent {turn.parent_id} is not recorded before it")
-        prompt = (prompts[turn.parent_id] if turn.parent_id else ()) + turn.new_ids
+        prompt = (prompts[turn.parent_id] if turn.parent_id else ()) + tuple(turn.new_ids)
         if prompt != call.input_ids:
             raise Violation(
                 f"{where}: its prompt is not what the engine was sent ({_difference(prompt, call.input_ids)})"

@@ -62,7 +62,7 @@ class _Node:
     answered_at: int = -1
     reply: Message | None = None
     turn: Turn | None = None
-    ids: TokenIds | None = None
+    ids: tuple[TokenIds, ...] = ()
     delivered: bool = False
 
     @property
@@ -166,14 +166,14 @@ class Forest:
         _check(generation)
         if generation.finish == "abort":
             trainable, excluded = False, excluded or "abort"
-        before = self._turn(node.parent_id)
+        before, new = self._turn(node.parent_id), TokenIds.of(new_ids)
         node.reply = reply
         node.turn = Turn(
             id=turn_id,
             parent_id=node.parent_id,
-            new_ids=tuple(new_ids),
+            new_ids=new,
             generation=generation,
-            prompt_tokens=(before.prompt_tokens + len(before.generation.ids) if before else 0) + len(new_ids),
+            prompt_tokens=(before.prompt_tokens + len(before.generation.ids) if before else 0) + len(new),
             fork_reason=node.fork_reason,
             trainable=trainable,
             excluded=excluded,
@@ -181,7 +181,7 @@ class Forest:
             started_at=started_at,
             duration_sec=duration_sec,
         )
-        node.ids = TokenIds.of((*new_ids, *generation.ids))
+        node.ids = (new, TokenIds.of(generation.ids))
         self._recorded.append(node)
         self._last_in_lane[node.lane] = node
         self._answer(node, reply)
@@ -199,7 +199,7 @@ class Forest:
 
     def prompt(self, turn_id: str) -> TokenIds:
         """All ids up to and including what that turn sampled: the prefix of whatever continues it."""
-        return joined(node.ids for node in self._path(self._nodes[turn_id]) if node.ids is not None)
+        return joined(part for node in self._path(self._nodes[turn_id]) for part in node.ids)
 
     def last_id(self, turn_id: str) -> int:
         """The last of :meth:`prompt`."""

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from agentrl.errors import SandboxRefused
 from agentrl.tools.wired_command import Room, as_command, run_command
 from agentrl.tools.wired_file import read_file, write_file
-from agentrl.tools.wired_line import Line, Wire
+from agentrl.tools.wired_line import ANSWER_END, Line, Wire
 from agentrl.types import ExecResult
 
-__all__ = ["Wire", "WiredSandbox"]
+__all__ = ["ANSWER_END", "Wire", "WiredSandbox"]
 
 
 class WiredSandbox:

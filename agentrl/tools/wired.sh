@@ -127,8 +127,9 @@ become() {
 # supervise OLD...
 supervise() {
     local _olds="$*" _old _go _keepers _child _code _kept _out _line
-    # Not before the other side has claimed the name and holds its end of our pipe.
-    read -r _go || exit
+    say "$BASHPID" >&3
+    # Not before the other side holds its end of our pipe.
+    read -r _go
     coproc _keeper { keep out; }
     _keepers=$_keeper_PID
     exec 4>&"${_keeper[1]}" 6<&"${_keeper[0]}"
@@ -141,7 +142,7 @@ supervise() {
     become &
     set +m
     _child=$!
-    say $_child >>"$_folder/$_name"
+    say $_child >&3
     trap '' PIPE
     wait $_child
     _code=$?
@@ -157,7 +158,7 @@ supervise() {
     set -- "$_line" "${_out#* told }" "${_kept#* told }"
     # First to whoever waits; the file makes good for an answer that is lost. When the disk is full it waits.
     say "$@"
-    say "$@" >>"$_folder/$_name" ||
+    say "$@" >&3 ||
         while [[ -f $_folder/$_name ]] && ! say "$BASHPID" $_child "$@" >"$_folder/$_name"; do sleep 1; done
     for _old in $_olds; do set -- "$@" "$_folder/$_old" "$_folder/$_old".*; done
     shift 3
@@ -212,18 +213,21 @@ launch() {
         return
     fi
     place || { say nowhere . && return; }
-    if [[ -n ${AGENTRL_STDIN-} ]]; then _stdin=$_folder/$_name.stdin; fi
-    set -m
-    coproc _supervisor { supervise "$@"; }
-    # It succeeds for one caller only.
-    set +m -C
-    if ! say "$_supervisor_PID" >"$_folder/$_name"; then
-        exec {_supervisor[1]}>&-
+    # It succeeds for one caller only. It is written to as long as that takes, whatever becomes of its name.
+    set -C
+    if ! exec 3>"$_folder/$_name"; then
         if known; then watch "$_tenths"; else say nowhere .; fi
         return
     fi
     set +C
-    if [[ -n ${AGENTRL_STDIN-} ]]; then printf %b "$AGENTRL_STDIN" >"$_stdin"; fi
+    if [[ -n ${AGENTRL_STDIN-} ]]; then
+        _stdin=$_folder/$_name.stdin
+        printf %b "$AGENTRL_STDIN" >"$_stdin"
+    fi
+    set -m
+    coproc _supervisor { supervise "$@"; }
+    set +m
+    exec 3>&-
     exec 8<&"${_supervisor[0]}"
     say go >&"${_supervisor[1]}"
     if read -r -t "$((_tenths / 10)).$((_tenths % 10))" -u 8 _line; then

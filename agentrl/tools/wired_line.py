@@ -17,6 +17,9 @@ from agentrl.errors import FileError, SandboxError, SandboxGone, SandboxRefused,
 
 T = TypeVar("T")
 
+ANSWER_END = b"\n.\n"
+"""How every answer of a script ends."""
+
 LATE_SEC = 15.0
 FILES_SEC = 120.0
 _ANSWER_SEC = 30.0
@@ -33,7 +36,8 @@ class Wire(Protocol):
     async def run(
         self, script: str, *, env: Mapping[str, str], timeout_sec: float, user: str | None
     ) -> tuple[int, bytes]:
-        """Run ``script`` (at most 60 kB, for any POSIX ``sh``) to its end: exit code and stdout.
+        """Run ``script`` (at most 60 kB, for any POSIX ``sh``) to its end: exit code and stdout. Where stdout ends with
+        :data:`ANSWER_END`, nobody asks for the code, and a wire for which it is another request may say 0.
 
         stdout is printable ASCII of at most 256 kB: a wire may mangle anything else. ``env`` (together at most 90 kB, printable
         ASCII) travels on no command line. stdin is closed or empty. The script ends by itself well within ``timeout_sec``; a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -48,7 +48,7 @@ class Turn:
 
     id: str
     parent_id: str | None
-    new_ids: tuple[int, ...]
+    new_ids: Sequence[int]
     generation: Generation
     prompt_tokens: int
     fork_reason: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import resource
 import time
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 from agentrl.gateway.dialects.anthropic import AnthropicMessages
 from agentrl.gateway.engine import SGLangEngine
 from agentrl.gateway.guards import SamplingPolicy
+from agentrl.gateway.memory import settle
 from agentrl.gateway.server import Gateway
 from agentrl.gateway.session import Session
 from agentrl.tokens import load_codec
@@ -59,8 +59,7 @@ async def _serve(model_dir: Path, engine_port: int, pipe: Connection, profile: P
         turn_timeout_sec=60,
     )
     await gateway.start()
-    gc.freeze()  # As a run does once everything is loaded, see agentrl.rollout.assembly.
-    gc.set_threshold(50_000, 5, 1000)
+    settle()
     try:
         while (order := await asyncio.to_thread(pipe.recv)) != "end":
             await _round(gateway, order, pipe, profile)

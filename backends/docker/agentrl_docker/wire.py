@@ -11,7 +11,7 @@ from aiodocker import DockerError
 from aiodocker.containers import DockerContainer
 from aiodocker.execs import Exec
 
-from agentrl.api import SandboxError, SandboxGone, SandboxRefused
+from agentrl.api import ANSWER_END, SandboxError, SandboxGone, SandboxRefused
 from agentrl_docker.archive import pack, unpack
 from agentrl_docker.engine import meaning, speaking
 
@@ -39,6 +39,8 @@ class DockerWire:
                 execution = await self._prepared(script, env, user or self._user)
                 try:
                     said = await _output(execution)
+                    if said.endswith(ANSWER_END):
+                        return 0, said
                     code, pid = await _end(execution)
                 except DockerError as error:
                     raise await self._lost(error) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,3 +53,44 @@ def test_the_next_time_is_when_it_has_halved_again():
         for left in range(255, -1, -1):
             memory.closed(left)
     assert len(asked) == 3  # at 128, 64 and 32
+
+
+class Knot:
+    """Garbage that only the collector can see."""
+
+    def __init__(self):
+        self.self = self
+
+
+@pytest.fixture
+def no_collector():
+    """So that only what is asked for is collected."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_new_garbage_is_found_within_a_few_turns():
+    knot = weakref.ref(Knot())
+    with ThreadPoolExecutor(1) as pool:
+        memory = Memory(pool)
+        memory.turned()
+        assert knot() is not None
+        for _ in range(100):
+            memory.turned()
+    assert knot() is None
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("left", [0, 1])
+def test_old_garbage_is_found_when_the_last_of_many_sessions_is_gone(left):
+    knot = Knot()
+    gc.collect()  # now it is old
+    knot = weakref.ref(knot)
+    with ThreadPoolExecutor(1) as pool:
+        memory = Memory(pool)
+        memory.opened(100)
+        memory.closed(left)
+    assert (knot() is None) is (left == 0)

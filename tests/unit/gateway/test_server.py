@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 
 import anthropic
@@ -191,3 +192,13 @@ async def test_the_gateway_listens_on_loopback_and_ends_everything_when_closed(m
     await rig.engine.aborted.acquire()
     assert (await asking)[0] == 410
     assert session.closed
+
+
+async def test_a_request_beyond_the_limit_is_refused_and_the_next_one_served(make_rig, monkeypatch):
+    monkeypatch.setattr("agentrl.gateway.server.MAX_BODY_BYTES", 1 << 20)
+    rig = await make_rig("hello")
+    path = f"/s/{rig.open().token}{CHAT}"
+    status, body = await send(rig, path, data=io.BytesIO(b"x" * (3 << 20)))
+    assert (status, b"larger than 1 MiB" in body) == (400, True)
+    status, _ = await send(rig, path, json={"model": "m", "messages": USER})
+    assert status == 200

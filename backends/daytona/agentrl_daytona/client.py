@@ -66,11 +66,12 @@ class Client:
         return self._sdk
 
     async def aclose(self) -> None:
-        """Close the client and end its thread."""
+        """End what is under way, close the client and end its thread."""
         await self.owner.run(self._close())
         await self.owner.stop()
 
     async def _close(self) -> None:
+        await self.owner.drain()
         client, self._sdk = self._sdk, None
         if client is not None:
             await client.close()  # type: ignore[no-untyped-call]

@@ -21,6 +21,7 @@ class OwnerLoop:
         self._name = name
         self._lock = threading.Lock()
         self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()  # on the loop only
 
     @property
     def started(self) -> bool:
@@ -37,6 +38,8 @@ class OwnerLoop:
 
         def begin() -> None:
             tasks.append(asyncio.get_running_loop().create_task(work))
+            self._tasks.add(tasks[0])
+            tasks[0].add_done_callback(self._tasks.discard)
             tasks[0].add_done_callback(lambda task: _settle(task, outcome))
 
         with self._lock:  # against a stop in between: what is given to a loop that has ended is never begun
@@ -56,6 +59,13 @@ class OwnerLoop:
             if waiter.exception() is None and undo is not None:
                 await asyncio.shield(self.run(undo(waiter.result())))
             raise
+
+    async def drain(self) -> None:
+        """On the loop: cancel what else runs there, and wait until it has ended, which may take requests of its own."""
+        for task in (others := self._tasks - {asyncio.current_task()}):
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
 
     async def stop(self) -> None:
         """Cancel what still runs there, and end the thread."""

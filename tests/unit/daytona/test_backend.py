@@ -1,7 +1,9 @@
 """The backend through the real SDK against the loopback provider: what is asked for, what is left, what is said."""
 
 import asyncio
+import gc
 import logging
+import threading
 import time
 from unittest.mock import Mock
 
@@ -242,6 +244,19 @@ async def test_the_service_may_be_down():
         await make(backend)
     assert "127.0.0.1:9" in await backend.probe()
     await backend.aclose()
+
+
+async def test_closing_the_backend_ends_commands_under_way_and_leaves_no_client_open(server):
+    backend = DaytonaBackend(DaytonaSettings(api_key=server.api_key, api_url=server.url))
+    sandbox = await make(backend)
+    under_way = asyncio.create_task(sandbox.exec("touch /tmp/on; sleep 600", timeout_sec=900))
+    while not (await sandbox.exec("ls /tmp/on", timeout_sec=60)).ok:
+        pass
+    await backend.aclose()
+    with pytest.raises(SandboxError):
+        await under_way
+    assert "agentrl-daytona" not in {thread.name for thread in threading.enumerate()}
+    gc.collect()  # an open client would be a warning, which is an error
 
 
 async def test_a_service_that_comes_back_finds_its_machines(server, backend):

@@ -127,18 +127,32 @@ async def _fly(
             session.undelivered[turn_id], session.exhausted = reply, ""
     except BaseException:
         session.turns -= 1
-        async with session.lock:
-            if not sampler.aborted:
-                session.forest.drop(turn_id)
-                session.counters["turns_dropped"] += 1
-                raise
-            turn = _record(session, prompt, sampler, context, clock)
-        _announce(parts, session, turn)
+        # Whoever leaves now may have joined while it was being given up: that is no reason to stop giving it up.
+        await asyncio.shield(_give_up(parts, session, prompt, sampler, context, clock, turn_id))
         raise
     finally:
         session.flights.pop(turn_id, None)
     _announce(parts, session, turn)
     return reply
+
+
+async def _give_up(
+    parts: TurnParts,
+    session: Session,
+    prompt: Prompt,
+    sampler: Sampler,
+    context: TurnContext,
+    clock: float,
+    turn_id: str,
+) -> None:
+    """Drop the turn, or record what the engine has aborted."""
+    async with session.lock:
+        if not sampler.aborted:
+            session.forest.drop(turn_id)
+            session.counters["turns_dropped"] += 1
+            return
+        turn = _record(session, prompt, sampler, context, clock)
+    _announce(parts, session, turn)
 
 
 def _record(session: Session, prompt: Prompt, sampler: Sampler, context: TurnContext, clock: float) -> Turn:

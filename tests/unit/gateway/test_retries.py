@@ -69,6 +69,23 @@ async def test_a_retry_that_joins_a_turn_in_its_last_moment_is_told_to_ask_again
     assert text(await ask(rig, session)) == "hello"
 
 
+async def test_a_turn_that_is_given_up_twice_is_given_up(make_rig):
+    rig = await make_rig("hello")
+    session = rig.open()
+    rig.engine.fail_next("stall")
+    asking = asyncio.create_task(ask(rig, session))
+    await rig.engine.arrived.acquire()
+    (flight,) = session.flights.values()
+    async with session.lock:
+        flight.task.cancel()
+        await until(lambda: session.turns == 0)  # it waits for the lock
+        flight.task.cancel()
+        assert (await asking)[0] == 503
+    assert text(await ask(rig, session)) == "hello"
+    trajectory = await rig.gateway.close_session(session)
+    assert (len(trajectory.turns), trajectory.counters["turns_dropped"]) == (1, 1)
+
+
 async def test_a_reply_that_was_never_delivered_answers_the_retry(make_rig):
     rig = await make_rig(lambda ids, n: f"reply {n}")
     session = rig.open()

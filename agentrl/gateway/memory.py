@@ -10,6 +10,7 @@ import ctypes
 import gc
 import sys
 from concurrent.futures import Executor
+from contextlib import suppress
 
 _MANY = 64
 _YOUNG_TURNS = 64
@@ -54,7 +55,8 @@ class Memory:
         if self._most < _MANY or 2 * sessions > self._most:
             return
         self._most = sessions
-        if not sessions:
-            self._pool.submit(gc.collect)
-        if self._trim is not None:
-            self._pool.submit(self._trim, 0)
+        with suppress(RuntimeError):  # the pool was shut down meanwhile: the gateway is closing
+            if not sessions:
+                self._pool.submit(gc.collect)
+            if self._trim is not None:
+                self._pool.submit(self._trim, 0)

@@ -16,11 +16,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 
 from agentrl.errors import SandboxError, SandboxGone, SandboxRefused, SandboxTransient
-from agentrl.tools.rawgit import script
 from agentrl.tools.wired_line import FILES_SEC, LATE_SEC, Line, plain
+from agentrl.tools.wired_script import bash_script
 from agentrl.types import ExecResult
 
 OUTPUT_CAP = 10 << 20
@@ -68,7 +68,7 @@ class _Job:
     )
 
     async def say(self, verb: str, *args: str, until: float, user: str | None, takes_sec: float = 0.0) -> list[str]:
-        text = _bash(verb, self.room.name, self.name, *args)
+        text = bash_script(verb, self.room.name, self.name, *args)
         return await self.line.say(lambda: text, until=until, user=user, within_sec=lambda: takes_sec)
 
 
@@ -139,7 +139,7 @@ class Stage:
                 await self._say("remove")
 
     async def _say(self, verb: str, *args: str) -> list[str]:
-        text = _bash(verb, "-", self._name, *args)
+        text = bash_script(verb, "-", self._name, *args)
         return await self._line.say(lambda: text, until=self._until, user=self._line.admin)
 
 
@@ -175,7 +175,7 @@ async def _launched(job: _Job, env: dict[str, str], deadline: float) -> list[str
     old = tuple(litter[:_LITTER]) if len(litter) >= _SWEPT else ()
     keyed = {**env, "AGENTRL_KEY": f"{job.key[0]} {job.key[1]} {job.end}"}
     said = await job.line.say(
-        lambda: _bash("launch", job.room.name, job.name, str(int(left_sec() * 10)), *old, keyed=True),
+        lambda: bash_script("launch", job.room.name, job.name, str(int(left_sec() * 10)), *old, keyed=True),
         env=keyed, until=deadline + LATE_SEC, user=job.room.user, within_sec=left_sec,
     )  # fmt: skip
     if said and said[0].startswith("ended"):  # Else it may not come to removing anything.
@@ -189,7 +189,7 @@ async def _followed(job: _Job, said: list[str], deadline: float) -> ExecResult:
     try:
         while said == ["running"] and time.monotonic() < deadline:
             said = await job.line.say(
-                lambda: _bash("watch", job.room.name, job.name, str(int(left_sec() * 10))),
+                lambda: bash_script("watch", job.room.name, job.name, str(int(left_sec() * 10))),
                 until=deadline + LATE_SEC, user=job.room.user, within_sec=left_sec,
             )  # fmt: skip
         timed_out = said == ["running"]
@@ -300,25 +300,3 @@ def _before(end: bytes, data: bytes) -> tuple[bytes, bool]:
     """What was written before the end mark, its tail, and whether something is missing."""
     whole, mark, _ = data.partition(end)
     return whole[-OUTPUT_CAP:], (bool(data) and not mark) or len(whole) > OUTPUT_CAP
-
-
-@cache
-def _script(*names: str) -> str:
-    """These scripts behind each other, without comments."""
-    return re.sub(r"(?m)^ *#.*\n", "", "".join(script(name) for name in names))
-
-
-def _bash(verb: str, *args: str, keyed: bool = False) -> str:
-    """``wired.sh`` as a script for ``sh``. ``keyed``: bash begins with an environment and arguments that do not know the key."""
-    text = _script("wired.sh") if verb in ("launch", "watch") else _script("wired.sh", "wired_after.sh")
-    if verb == "stop":
-        text += f"killall() (\n{_script('killall.sh')}\n)\n"
-    if verb in ("watch", "collect", "take", "empty"):
-        text += "known || { say lost . && exit; }\n"
-    text += '"$_verb" "$@"\n'
-    key = "3<<EOF\n$_agentrl_key\nEOF\n" if keyed else "\n"
-    return (
-        "exec 2>/dev/null\ncommand -v bash >/dev/null || { echo nobash; echo .; exit; }\n"
-        "_agentrl_key=$AGENTRL_KEY; unset AGENTRL_KEY\n"
-        f"exec bash -p -c {shlex.quote(text)} bash {verb} {shlex.join(args)} {key}"
-    )

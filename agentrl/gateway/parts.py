@@ -35,12 +35,12 @@ class TurnParts:
     pool: Executor
     on_turn: Callable[[str, Turn], None] | None = None
     offload_chars: int = 8192
-    turnstile: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    turnstile: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def offload(self, size: int, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run ``work`` here when it is small and in the pool otherwise; a cancelled caller still waits for its end."""
         if size <= self.offload_chars:
-            # A thousand requests may arrive in one pass of the loop: let a few through each pass, so that none takes long.
+            # A thousand requests may arrive in one pass of the loop: let one through each pass, so that none takes long.
             async with self.turnstile:
                 await asyncio.sleep(0)
                 return work(*args, **kwargs)

@@ -138,6 +138,7 @@ async def restored(served: Served) -> AsyncIterator[Served]:
     """For tests that change the weights."""
     yield served
     await served.client.resume()
+    await flushed(served)  # a reply may be here before the engine has put its request away
     await served.client.update_weights_from_disk(served.first, "default")
 
 
@@ -375,6 +376,7 @@ async def test_pausing_with_abort_ends_what_runs(served: Served) -> None:
 
 async def test_weights_from_disk_are_served_as_the_new_version(restored: Served) -> None:
     old = await restored.client.generate(PROMPT, SamplingParams(8, temperature=0.0), "old")
+    await flushed(restored)
     await restored.client.update_weights_from_disk(restored.second, "7")
     new = await restored.client.generate(PROMPT, SamplingParams(20), "new")
     assert (old.weight_version, new.weight_version) == ("default", "7")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agentrl.api import SandboxSpec
 from agentrl.errors import PatchError, PatchRejected, PatchTooLarge
 from agentrl.tools.git import freeze_start, prune_future
 from agentrl.tools.patch import (
@@ -152,8 +153,14 @@ async def test_a_pipe_in_the_place_of_a_file_is_an_error(sandbox, base):
         await capture_patch(sandbox, REPO, base)
 
 
-async def test_missing_git_says_so(sandbox, base):
-    await run(sandbox, "rm -f /usr/bin/git /usr/local/bin/git; hash -r; ! command -v git")
+async def test_missing_git_says_so(local_backend):
+    # Not everybody may remove programs: a search path that has all but git.
+    spec = SandboxSpec(env={"PATH": "/tmp/bin"})
+    sandbox = await local_backend.create(spec, labels={"agentrl-run": "test"}, lifetime_sec=3600)
+    setup = f"mkdir -p /tmp/bin {REPO}; ln -s /usr/bin/* /tmp/bin; rm /tmp/bin/git"
+    assert (await sandbox.exec(setup, timeout_sec=60, cwd="/", env={"PATH": "/usr/bin"})).ok
+    await run(sandbox, "! command -v git")
+    base = "0" * 40
     with pytest.raises(PatchError, match="git is not installed"):
         await capture_patch(sandbox, REPO, base)
     with pytest.raises(PatchError, match="git is not installed"):
@@ -162,6 +169,7 @@ async def test_missing_git_says_so(sandbox, base):
         await freeze_start(sandbox, REPO)
     with pytest.raises(PatchError, match="git is not installed"):
         await prune_future(sandbox, REPO)
+    await sandbox.close()
 
 
 async def test_a_patch_that_does_not_apply_leaves_the_base(sandbox, base):

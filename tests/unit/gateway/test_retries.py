@@ -21,6 +21,16 @@ async def ask(rig, session, body=BODY):
     return await rig.post(session, body)
 
 
+async def stalled(rig):
+    """A session, who asks in it, and the turn that the engine does not answer."""
+    session = rig.open()
+    rig.engine.fail_next("stall")
+    asking = asyncio.create_task(ask(rig, session))
+    await rig.engine.arrived.acquire()
+    (flight,) = session.flights.values()
+    return session, asking, flight
+
+
 def text(answer):
     return answer[1]["choices"][0]["message"]["content"]
 
@@ -59,11 +69,7 @@ async def test_a_retry_keeps_the_turn_alive_when_the_first_connection_is_gone(ma
 
 async def test_a_retry_that_joins_a_turn_in_its_last_moment_is_told_to_ask_again(make_rig):
     rig = await make_rig("hello")
-    session = rig.open()
-    rig.engine.fail_next("stall")
-    asking = asyncio.create_task(ask(rig, session))
-    await rig.engine.arrived.acquire()
-    (flight,) = session.flights.values()
+    session, asking, flight = await stalled(rig)
     flight.task.cancel()
     assert (await asking)[0] == 503
     assert text(await ask(rig, session)) == "hello"
@@ -71,11 +77,7 @@ async def test_a_retry_that_joins_a_turn_in_its_last_moment_is_told_to_ask_again
 
 async def test_a_turn_that_is_given_up_twice_is_given_up(make_rig):
     rig = await make_rig("hello")
-    session = rig.open()
-    rig.engine.fail_next("stall")
-    asking = asyncio.create_task(ask(rig, session))
-    await rig.engine.arrived.acquire()
-    (flight,) = session.flights.values()
+    session, asking, flight = await stalled(rig)
     async with session.lock:
         flight.task.cancel()
         await until(lambda: session.turns == 0)  # it waits for the lock
